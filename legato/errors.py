@@ -1,0 +1,74 @@
+"""The failure model, in one place.
+
+Every failure is attributed once, to whoever can act on it:
+
+==========  =======================  ====================================================
+kind        raised as                what the driver does with it
+==========  =======================  ====================================================
+``policy``  :class:`PolicyFailure`   the model server: retry the call, then end the attempt
+``env``     :class:`EnvFailure`      desktop or task set-up: retry on another desktop, then
+                                     end the attempt and refill its group
+``grade``   :class:`GradeFailure`    the verifier itself broke: no reward exists
+==========  =======================  ====================================================
+
+None of these is ever turned into a reward of 0: an attempt that ends with one of them carries
+no reward and takes no part in its group's mean and standard deviation.
+
+:class:`ActionError` is different in kind. It is the *agent's* mistake (an unknown key, a click
+outside the screen), is told back to the policy as an observation, costs a step, and never ends
+an episode. :class:`ConfigError` is the *user's*: it is raised before anything starts and says
+what to change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+FailureKind = Literal["policy", "env", "grade"]
+
+
+class LegatoError(Exception):
+    """Base of every error that legato raises on purpose."""
+
+
+class ConfigError(LegatoError):
+    """The request cannot be served as written; raised before anything is started."""
+
+
+class ActionError(LegatoError):
+    """The agent asked for something the desktop cannot or may not do."""
+
+
+class Failure(LegatoError):
+    """Infrastructure failed; the attempt has no verdict.
+
+    ``transient`` tells the caller whether the same call may succeed when simply repeated.
+    """
+
+    kind: ClassVar[FailureKind]
+
+    def __init__(self, message: str, *, transient: bool = True) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+
+class PolicyFailure(Failure):
+    """The model server is down, slow, refused the request or answered with something unusable."""
+
+    kind = "policy"
+
+
+class EnvFailure(Failure):
+    """A desktop died, hung past its deadline, or a task could not be set up on it."""
+
+    kind = "env"
+
+
+class SandboxError(EnvFailure):
+    """The desktop would not have been isolated as promised, so it was not handed out."""
+
+
+class GradeFailure(Failure):
+    """The verifier broke. Distinct from a verdict of 0, which is a result."""
+
+    kind = "grade"
