@@ -39,7 +39,7 @@ class ActionError(LegatoError):
     """The agent asked for something the desktop cannot or may not do."""
 
 
-class Failure(LegatoError):
+class Failure(LegatoError):  # noqa: N818 - the field says "failure", and so does the record
     """Infrastructure failed; the attempt has no verdict.
 
     ``transient`` tells the caller whether the same call may succeed when simply repeated.

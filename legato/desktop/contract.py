@@ -267,7 +267,7 @@ class Task(Protocol):
         ...
 
     def grade(self, machine: Machine) -> Score:
-        """Judge the end state; raises ``GradeFailure`` if the verifier, not the agent, is at fault."""
+        """Judge the end state; raises ``GradeFailure`` if the verifier itself broke."""
         ...
 
 

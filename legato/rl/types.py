@@ -2,7 +2,7 @@
 
 The path of one policy step::
 
-    Conversation.prompt() -> Prompt -> Policy.generate -> Generation -> Conversation.reply -> actions
+    Conversation.prompt -> Prompt -> Policy.generate -> Generation -> Conversation.reply -> actions
 
 Token-in, token-out: :attr:`Generation.token_ids` are the ids the server sampled, and the next
 :attr:`Prompt.token_ids` starts with the last prompt's ids followed by exactly those ids for as
@@ -140,7 +140,7 @@ class Policy(Protocol):
     async def aclose(self) -> None: ...
 
 
-# --- how screenshots become prompts and replies become actions -----------------------------------
+# --- how screenshots become prompts and replies become actions ---------------------------------
 
 
 class Conversation(Protocol):
@@ -185,7 +185,7 @@ class Tokenizer(Protocol):
         ...
 
 
-# --- outcome ---------------------------------------------------------------------------------------
+# --- outcome -----------------------------------------------------------------------------------
 
 
 class Status(StrEnum):
@@ -213,7 +213,7 @@ VERDICTS = frozenset({Status.OK, Status.TRUNCATED})
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds by phase, summed over the rollout; together they are its wall time but for overhead."""
+    """Seconds by phase, summed over the rollout."""
 
     reset_s: float = 0.0
     wait_after_reset_s: float = 0.0
