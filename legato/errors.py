@@ -58,6 +58,13 @@ class PolicyFailure(Failure):
     kind = "policy"
 
 
+class ContextLimit(PolicyFailure):  # noqa: N818 - a limit, told apart so that it can be graded
+    """The prompt no longer fits the model's context: the rollout ends ``truncated``, graded."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=False)
+
+
 class EnvFailure(Failure):
     """A desktop died, hung past its deadline, or a task could not be set up on it."""
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from PIL import Image
 
-from legato.desktop.actions import AnyAction
+from legato.desktop.actions import Answer, AnyAction, Done, Fail
 
 ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 """Why waiting ended.
@@ -31,6 +31,10 @@ ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 stop changing still change (spinner, canvas, caret); ``fixed``: a fixed wait was asked for;
 ``timeout``: the screen never settled within the limit; ``none``: nothing had to be waited for.
 """
+
+
+EndedBy = Done | Fail | Answer
+"""The actions with which an agent ends its episode; some tasks are graded by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,8 @@ class Machine(Protocol):
     """The agent's home inside the guest, such as ``/home/user``."""
     scratch: Path
     """A host directory of this episode that the guest cannot see; emptied by the next reset."""
+    ended_by: EndedBy | None
+    """How the agent ended the episode; ``None`` while it runs, or when a limit ended it."""
 
     def run(
         self,
@@ -291,7 +297,8 @@ class Desktop(ABC):
         """Perform one action, then wait until the screen is ready.
 
         Raises :class:`~legato.errors.ActionError` if the desktop rejects it (an unknown key, a
-        point outside the screen); the desktop is then unchanged and still good.
+        point outside the screen); the desktop is then unchanged and still good. ``done``,
+        ``fail`` and ``answer`` touch nothing: they are noted for grading and return at once.
         """
 
     @abstractmethod
