@@ -11,8 +11,9 @@ long as the prefix holds. Nothing is re-tokenised from text.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
@@ -40,6 +41,11 @@ class Sampling:
     """Never sampled (vision placeholders of an untrained model); logprobs are those of the
     distribution without them."""
     seed: int | None = None
+
+    def with_seed(self, key: str) -> Sampling:
+        """The same distribution with a 31-bit seed derived from ``key``."""
+        digest = hashlib.sha256(key.encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "big") >> 1)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,335 @@
+"""The desktop pool: leases clean desktops, bounds every call, and never trusts a failed one.
+
+A *seat* is one desktop with its worker thread. ``size`` seats may be leased at a time; with
+standby there is one more seat per lease, which is made clean while the policy works, so that
+the next lease finds a clean desktop waiting::
+
+    new -> preparing -> clean -> leased -> preparing -> ...
+                 \\______________ failed ______________/   killed, closed, built anew, checked
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+from legato.desktop.contract import (
+    CanCheckHealth,
+    CanKill,
+    CanPrepare,
+    Desktop,
+    DesktopFactory,
+    DesktopOptions,
+)
+from legato.errors import ActionError, EnvFailure, GradeFailure
+from legato.rl.worker import Worker
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+BOOT_ATTEMPTS = 3
+"""Failed starts in a row after which a seat is given up."""
+
+STARTS_AT_ONCE = max(4, os.cpu_count() or 1)
+"""Desktops made clean at the same time; more only makes each of them slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Longest a desktop call may take, in seconds. Past it the desktop is killed."""
+
+    prepare: float = 120.0
+    reset: float = 180.0
+    act: float = 60.0
+    """On top of the ready timeout and of any wait that the action itself asks for."""
+    observe: float = 20.0
+    evaluate: float = 180.0
+    close: float = 15.0
+
+
+class Lease:
+    """The exclusive right to one clean desktop, until :meth:`release`."""
+
+    def __init__(self, pool: Pool, seat: _Seat, waited_s: float) -> None:
+        self._pool = pool
+        self._seat = seat
+        self._released = False
+        self._failed = False
+        self.waited_s = waited_s
+        """Seconds for which this lease had a place but no clean desktop yet."""
+
+    @property
+    def slot(self) -> int:
+        return self._seat.slot
+
+    @property
+    def desktop(self) -> Desktop:
+        return self._seat.desktop
+
+    async def call(self, what: str, fn: Callable[[Desktop], T], deadline: float) -> T:
+        """Run ``fn(desktop)`` on the desktop's thread.
+
+        ``what`` names the call in errors. Whatever the backend raises becomes an ``EnvFailure``,
+        but for ``ActionError`` and ``GradeFailure``, which leave the desktop good. A call past
+        its deadline kills the desktop.
+        """
+        desktop = self._seat.desktop
+        try:
+            return await self._seat.worker.call(lambda: fn(desktop), deadline)
+        except (ActionError, GradeFailure):
+            raise
+        except TimeoutError:
+            self._failed = True
+            self._seat.kill()
+            raise EnvFailure(
+                f"{what} on desktop {self.slot} took longer than {deadline:g} s; it was killed"
+            ) from None
+        except EnvFailure:
+            self._failed = True
+            raise
+        except Exception as e:
+            self._failed = True
+            raise EnvFailure(f"{what} on desktop {self.slot}: {type(e).__name__}: {e}") from e
+
+    def mark_failed(self) -> None:
+        """Distrust the desktop: it is replaced, not reset, after the release."""
+        self._failed = True
+
+    def release(self) -> None:
+        """Give the desktop back; it is made clean, or replaced, in the background. Idempotent."""
+        if not self._released:
+            self._released = True
+            self._pool._give_back(self._seat, failed=self._failed)
+
+
+class Pool:
+    """``async with Pool(factory, options, size=16) as pool: lease = await pool.lease()``."""
+
+    def __init__(
+        self,
+        factory: DesktopFactory,
+        options: DesktopOptions,
+        *,
+        size: int,
+        standby: bool = True,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self.size = size
+        self.deadlines = deadlines or Deadlines()
+        self.options = options
+        self._factory = factory
+        self._standby = standby and options.fast_reset
+        self._seats: list[_Seat] = []
+        self._clean: list[_Seat] = []
+        self._places = size
+        self._order = itertools.count()
+        self._waiting: list[tuple[Any, int, asyncio.Future[None]]] = []
+        self._arrival = asyncio.Event()
+        self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._background: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._last_error: str | None = None
+        self.lease_waits: list[float] = []
+        """Seconds each lease waited for a clean desktop, in order (see ``Lease.waited_s``)."""
+        self.failures = 0
+        """Desktops that had to be replaced."""
+
+    async def __aenter__(self) -> Pool:
+        try:
+            for slot in range(self.size):
+                self._open_seat(slot)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def leased(self) -> int:
+        return self.size - self._places
+
+    async def lease(self, priority: Any = 0) -> Lease:
+        """Wait for a place, lowest ``priority`` first, then for a clean desktop.
+
+        Raises ``EnvFailure`` when no desktop can be started any more.
+        """
+        await self._take_place(priority)
+        started = time.monotonic()
+        try:
+            while not self._clean:
+                self._raise_if_hopeless()
+                self._arrival.clear()
+                await self._arrival.wait()
+        except BaseException:
+            self._free_place()
+            raise
+        seat = self._clean.pop(0)
+        waited = time.monotonic() - started
+        self.lease_waits.append(waited)
+        return Lease(self, seat, waited)
+
+    async def aclose(self) -> None:
+        """Close every desktop, each within its deadline. Idempotent."""
+        self._closing = True
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*(seat.close(self.deadlines.close) for seat in self._seats))
+        self._seats.clear()
+        self._clean.clear()
+        self._arrival.set()
+
+    def kill_all(self) -> None:
+        """Destroy every desktop now, from any thread, without waiting for calls in progress."""
+        for seat in list(self._seats):
+            seat.kill()
+
+    # --- places: how many may be leased, and who is next -----------------------------------------
+
+    async def _take_place(self, priority: Any) -> None:
+        if self._places > 0 and not self._waiting:
+            self._places -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (priority, next(self._order), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free_place()
+            raise
+
+    def _free_place(self) -> None:
+        while self._waiting:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._places += 1
+
+    # --- seats ---------------------------------------------------------------------------------
+
+    def _open_seat(self, slot: int) -> None:
+        seat = _Seat(slot, self._factory(self.options, slot))
+        self._seats.append(seat)
+        if self._standby and isinstance(seat.desktop, CanPrepare) and len(self._seats) == 1:
+            # Known only once a desktop exists: this backend can keep spares.
+            for spare in range(self.size, 2 * self.size):
+                self._open_seat(spare)
+        self._spawn(self._make_clean(seat, failed=False))
+
+    def _give_back(self, seat: _Seat, *, failed: bool) -> None:
+        self._free_place()
+        if not self._closing:
+            self._spawn(self._make_clean(seat, failed=failed))
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _make_clean(self, seat: _Seat, *, failed: bool) -> None:
+        if not await seat.worker.idle(self.deadlines.act):
+            failed = True
+        for attempt in range(BOOT_ATTEMPTS):
+            if failed:
+                self.failures += 1
+                await seat.replace(self._factory, self.options, self.deadlines.close)
+            try:
+                async with self._starts:
+                    await self._prepare(seat, check=failed)
+            except EnvFailure as e:
+                failed = True
+                self._last_error = str(e)
+                log.warning("desktop %d, start %d: %s", seat.slot, attempt + 1, e)
+                continue
+            self._clean.append(seat)
+            self._arrival.set()
+            return
+        self._seats.remove(seat)
+        await seat.close(self.deadlines.close)
+        self._arrival.set()
+
+    async def _prepare(self, seat: _Seat, *, check: bool) -> None:
+        desktop = seat.desktop
+        try:
+            if isinstance(desktop, CanPrepare) and self.options.fast_reset:
+                await seat.worker.call(desktop.prepare, self.deadlines.prepare)
+            if check and isinstance(desktop, CanCheckHealth):
+                await seat.worker.call(desktop.check_health, self.deadlines.observe)
+        except TimeoutError:
+            raise EnvFailure(
+                f"desktop {seat.slot} was not ready within {self.deadlines.prepare:g} s"
+            ) from None
+        except EnvFailure:
+            raise
+        except Exception as e:
+            raise EnvFailure(f"desktop {seat.slot}: {type(e).__name__}: {e}") from e
+
+    def _raise_if_hopeless(self) -> None:
+        if self._closing:
+            raise EnvFailure("the desktop pool is closed")
+        if not self._seats:
+            raise EnvFailure(
+                f"no desktop can be started; the last one said: {self._last_error}", transient=False
+            )
+
+
+class _Seat:
+    """One desktop and the thread that drives it."""
+
+    def __init__(self, slot: int, desktop: Desktop) -> None:
+        self.slot = slot
+        self.desktop = desktop
+        self.worker = Worker(f"desktop-{slot}")
+
+    def kill(self) -> None:
+        """Stop the machine without waiting for it: killing may itself hang."""
+        if isinstance(self.desktop, CanKill):
+            threading.Thread(
+                target=_quietly, args=(self.desktop.kill,), name=f"kill-{self.slot}", daemon=True
+            ).start()
+
+    async def close(self, deadline: float) -> None:
+        """Close the desktop; one that does not let itself be closed in time is killed."""
+        if not await self.worker.idle(deadline / 3):
+            self.kill()
+            await self.worker.idle(deadline / 3)
+        try:
+            await self.worker.call(self.desktop.close, deadline)
+        except Exception as e:
+            log.warning("closing desktop %d: %s: %s", self.slot, type(e).__name__, e)
+            self.kill()
+        self.worker.stop()
+
+    async def replace(
+        self, factory: DesktopFactory, options: DesktopOptions, deadline: float
+    ) -> None:
+        """Destroy the desktop and build another in its place, on a fresh thread."""
+        self.kill()
+        await self.close(deadline)
+        self.desktop = factory(options, self.slot)
+        self.worker = Worker(f"desktop-{self.slot}")
+
+
+def _quietly(fn: Callable[[], None]) -> None:
+    try:
+        fn()
+    except Exception as e:
+        log.warning("killing a desktop: %s: %s", type(e).__name__, e)

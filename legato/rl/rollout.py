@@ -1,0 +1,228 @@
+"""One attempt on one leased desktop: reset, observe, [policy, act, observe]*, grade.
+
+The attempt always leaves its story in the :class:`~legato.rl.types.Rollout` it was given, whether
+it ends with a verdict, a failure or a cancellation, and it never turns a failure into a reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
+from legato.desktop.contract import Desktop, Screenshot, Task
+from legato.errors import ActionError, ContextLimit, EnvFailure, Failure
+from legato.rl.pool import Deadlines, Lease
+from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a rollout ends by itself."""
+
+    max_steps: int = 15
+    """Policy calls; reaching it is a normal end (``ok``)."""
+    rollout_timeout: float | None = None
+    """Wall-clock seconds from the lease on; reaching it is graded and ``truncated``."""
+
+
+async def run_attempt(
+    rollout: Rollout,
+    task: Task,
+    lease: Lease,
+    *,
+    policy: Policy,
+    harness: Harness,
+    sampling: Sampling,
+    limits: Limits,
+    deadlines: Deadlines,
+    ready_timeout: float,
+    screen: tuple[int, int],
+    before_grading: Callable[[], object] = lambda: None,
+) -> None:
+    """Fill ``rollout`` by running ``task`` on the leased desktop.
+
+    On return ``rollout.status`` is ``ok`` or ``truncated`` with a reward, or ``error`` with its
+    kind. Only ``CancelledError`` is raised; what happened until then is in ``rollout``.
+    ``before_grading`` is told when nothing but the verdict is missing.
+    """
+    started = time.monotonic() - lease.waited_s
+    rollout.started_at = time.time() - lease.waited_s
+    rollout.desktop_slot = lease.slot
+    rollout.timing.reset_s = lease.waited_s
+    until = None if limits.rollout_timeout is None else started + limits.rollout_timeout
+    try:
+        episode = _Episode(
+            rollout, task, lease, policy, harness, sampling, deadlines, ready_timeout, screen
+        )
+        await episode.begin()
+        await episode.steps(limits.max_steps, until)
+        before_grading()
+        await episode.grade()
+    except Failure as e:
+        rollout.status = Status.ERROR
+        rollout.error_kind, rollout.error = e.kind, str(e)
+    finally:
+        rollout.timing.total_s = time.monotonic() - started
+
+
+@dataclass(slots=True)
+class _Episode:
+    rollout: Rollout
+    task: Task
+    lease: Lease
+    policy: Policy
+    harness: Harness
+    sampling: Sampling
+    deadlines: Deadlines
+    ready_timeout: float
+    screen: tuple[int, int]
+
+    async def begin(self) -> None:
+        timing, task = self.rollout.timing, self.task
+        at = time.monotonic()
+        await self.lease.call("reset", lambda d: d.reset(task), self.deadlines.reset)
+        timing.reset_s += time.monotonic() - at
+        at = time.monotonic()
+        self.rollout.ready_after_reset = await self.lease.call(
+            "wait_after_reset",
+            lambda d: d.wait_after_reset(),
+            self.deadlines.act + self.ready_timeout,
+        )
+        timing.wait_after_reset_s = time.monotonic() - at
+
+    async def steps(self, max_steps: int, until: float | None) -> None:
+        at = time.monotonic()
+        screenshot = await self.lease.call("observe", _observe, self.deadlines.observe)
+        self.rollout.timing.obs_s += time.monotonic() - at
+        self._check_size(screenshot)
+        conversation = self.harness.start(self.task.instruction, self.screen)
+        note: str | None = None
+        ended = False
+        while True:
+            self.rollout.final_screenshot = screenshot
+            if ended or len(self.rollout.steps) >= max_steps:
+                self.rollout.status = Status.OK
+                return
+            if until is not None and time.monotonic() >= until:
+                return self._truncate("time")
+            conversation.observe(screenshot, note)
+            prompt = conversation.prompt()
+            at = time.monotonic()
+            try:
+                async with asyncio.timeout_at(_loop_time(until)):
+                    generation = await self.policy.generate(prompt, self._sampling())
+            except TimeoutError:
+                return self._truncate("time")
+            except ContextLimit:
+                return self._truncate("context")
+            finally:
+                self.rollout.timing.model_s += time.monotonic() - at
+            step = Step(prompt, generation, self._sampling())
+            self.rollout.steps.append(step)
+            try:
+                actions = conversation.reply(generation)
+            except ActionError as e:
+                actions = []
+                step.actions.append(ActionTaken(None, error=str(e)))
+            screenshot = await self._act(actions, step.actions)
+            self._check_size(screenshot)
+            note = next((taken.error for taken in step.actions if taken.error), None)
+            ended = any(
+                taken.action is not None and taken.action.action_type in ENDS_EPISODE
+                for taken in step.actions
+            )
+
+    async def grade(self) -> None:
+        timing = self.rollout.timing
+        at = time.monotonic()
+        await self.lease.call(
+            "wait_before_eval",
+            lambda d: d.wait_before_eval(),
+            self.deadlines.act + self.ready_timeout,
+        )
+        timing.wait_before_eval_s = time.monotonic() - at
+        at = time.monotonic()
+        try:
+            score = await self.lease.call(
+                "evaluate", lambda d: d.evaluate(), self.deadlines.evaluate
+            )
+        finally:
+            timing.eval_s = time.monotonic() - at
+        self.rollout.score, self.rollout.reward = score, score.reward
+
+    async def _act(self, actions: Sequence[AnyAction], taken: list[ActionTaken]) -> Screenshot:
+        """Perform the actions, then take one screenshot, in a single visit to the thread."""
+        asked = sum(a.seconds for a in actions if isinstance(a, Wait))
+        deadline = (
+            max(1, len(actions)) * (self.deadlines.act + self.ready_timeout)
+            + asked
+            + self.deadlines.observe
+        )
+        timing = self.rollout.timing
+        try:
+            return await self.lease.call("act", lambda d: _perform(d, actions, taken), deadline)
+        finally:
+            for action in taken:
+                timing.act_s += action.act_s
+                timing.wait_s += action.wait_s
+                timing.obs_s += action.obs_s
+
+    def _sampling(self) -> Sampling:
+        """The step's sampling: a run's seed is spread over its attempts and steps."""
+        if self.sampling.seed is None:
+            return self.sampling
+        return self.sampling.with_seed(
+            f"{self.sampling.seed}/{self.rollout.group_id}/{self.rollout.attempt}"
+            f"/{self.rollout.attempt_try}/{len(self.rollout.steps)}"
+        )
+
+    def _truncate(self, by: str) -> None:
+        self.rollout.status = Status.TRUNCATED
+        self.rollout.truncated_by = "time" if by == "time" else "context"
+
+    def _check_size(self, screenshot: Screenshot) -> None:
+        size = (screenshot.width, screenshot.height)
+        if size != self.screen:
+            self.lease.mark_failed()
+            raise EnvFailure(
+                f"desktop {self.lease.slot} sent a {size[0]}x{size[1]} screenshot; "
+                f"{self.screen[0]}x{self.screen[1]} was asked for"
+            )
+
+
+def _observe(desktop: Desktop) -> Screenshot:
+    return desktop.observe().seal()
+
+
+def _perform(
+    desktop: Desktop, actions: Sequence[AnyAction], taken: list[ActionTaken]
+) -> Screenshot:
+    for action in actions:
+        entry = ActionTaken(action)
+        taken.append(entry)
+        try:
+            result = desktop.act(action)
+        except ActionError as e:
+            entry.error = str(e)
+            break
+        entry.act_s = result.act_s
+        entry.wait_s = result.ready.seconds
+        entry.ready_s = 0.0 if result.ready.reason == "fixed" else result.ready.seconds
+        entry.ready_reason = result.ready.reason
+        if action.action_type in ENDS_EPISODE:
+            break
+    at = time.monotonic()
+    screenshot = _observe(desktop)
+    if taken:
+        taken[-1].obs_s = time.monotonic() - at
+    return screenshot
+
+
+def _loop_time(until: float | None) -> float | None:
+    """A ``time.monotonic`` moment on the event loop's own clock."""
+    if until is None:
+        return None
+    return asyncio.get_running_loop().time() + (until - time.monotonic())
