@@ -1,0 +1,150 @@
+"""Judging an end state in a process of its own, on the host, out of the agent's reach.
+
+A *judge* is one stdlib-only Python file with ``judge(evidence) -> list[dict]``. The evidence is
+plain JSON collected from a frozen machine, so the judge needs neither the desktop nor the file
+system. It runs under ``python -I -S``, without network where the kernel allows, as ``nobody``
+when started by root, with limits on CPU, memory and output and a wall-clock deadline
+(:mod:`legato.tasks.verifier_child` applies them to itself before it loads the judge).
+
+Each check is ``{"name": str, "kind": "progress" | "guard", "passed": bool, "detail": str}``.
+Whatever else comes out is a broken verifier, :class:`~legato.errors.GradeFailure`, and never a
+verdict of 0. A judge therefore treats what the agent left behind (wrong encodings, giants,
+binaries) as failed checks.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from legato.desktop.contract import Check
+from legato.errors import GradeFailure
+
+_CHILD = Path(__file__).with_name("verifier_child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one judgement may take."""
+
+    wall_s: float = 30.0
+    cpu_s: int = 10
+    memory_bytes: int = 512 * 2**20
+    """Address space; the interpreter itself needs about 30 MiB."""
+    output_bytes: int = 2**20
+
+
+class _CheckLine(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(min_length=1, max_length=200)
+    kind: Literal["progress", "guard"]
+    passed: bool
+    detail: str = Field(default="", max_length=2000)
+
+
+class _Verdict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    checks: list[_CheckLine] = Field(min_length=1, max_length=1000)
+
+
+def run_judge(
+    judge: Path, evidence: Mapping[str, Any], *, limits: Limits | None = None
+) -> list[Check]:
+    """Run one judge on JSON-serialisable evidence and return its checks.
+
+    Raises :class:`~legato.errors.GradeFailure` if it crashes, passes a limit or answers with
+    anything but a valid verdict.
+    """
+    limits = limits or Limits()
+    raw = _run(judge, json.dumps(evidence).encode(), limits)
+    try:
+        verdict = _Verdict.model_validate_json(raw)
+    except ValidationError as e:
+        problem = e.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "output"
+        raise GradeFailure(
+            f"verifier {judge.name} did not return a valid verdict ({where}: {problem['msg']}); "
+            f"it began with {raw[:80]!r}",
+            transient=False,
+        ) from None
+    names = [line.name for line in verdict.checks]
+    if len(set(names)) < len(names):
+        raise GradeFailure(f"verifier {judge.name} named a check twice", transient=False)
+    return [Check(c.name, c.kind, c.passed, c.detail) for c in verdict.checks]
+
+
+def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
+    """Files instead of pipes: their size is bounded by the child's own file-size limit."""
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
+        stdin.write(evidence)
+        stdin.seek(0)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_CHILD), str(judge), json.dumps(_as_json(limits))],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env={"LC_ALL": "C.UTF-8"},
+                cwd="/",
+            )
+        except OSError as e:
+            raise GradeFailure(f"could not start the verifier {judge.name}: {e}") from e
+        try:
+            code = child.wait(limits.wall_s)
+        except subprocess.TimeoutExpired:
+            raise GradeFailure(
+                f"verifier {judge.name} passed its deadline of {limits.wall_s:g} s"
+            ) from None
+        finally:
+            child.kill()
+            child.wait(5.0)
+        if code != 0:
+            raise GradeFailure(f"verifier {judge.name} {_how_it_ended(code)}{_last_line(stderr)}")
+        stdout.seek(0)
+        return stdout.read(limits.output_bytes + 1)
+
+
+def _as_json(limits: Limits) -> dict[str, int]:
+    return {
+        "cpu_s": limits.cpu_s,
+        "memory_bytes": limits.memory_bytes,
+        "output_bytes": limits.output_bytes,
+        "parent": os.getpid(),
+    }
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"failed (exit status {code})"
+    return f"was ended by {signal.Signals(-code).name}"
+
+
+def _last_line(stderr: IO[bytes]) -> str:
+    stderr.seek(0)
+    lines = stderr.read(2**16).decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1][:500]}" if lines else ""
+
+
+# --- evidence ----------------------------------------------------------------------------------
+
+
+def pack_bytes(data: bytes) -> str:
+    """How bytes travel in the evidence; a judge reads them back with ``base64.b64decode``."""
+    return base64.b64encode(data).decode("ascii")

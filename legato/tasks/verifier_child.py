@@ -1,0 +1,82 @@
+"""The verifier's own process: confine itself, load the judge, judge, print the verdict.
+
+Run as ``python -I -S verifier_child.py JUDGE LIMITS``; stdlib only. The evidence is read from
+standard input, the verdict written to standard output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+from types import ModuleType
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_NOBODY = 65534
+
+
+def _die_with(parent: int, libc: ctypes.CDLL) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the driver is gone")
+
+
+def _leave_network(libc: ctypes.CDLL) -> None:
+    """Best effort: some kernels and containers refuse new namespaces to this user."""
+    flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
+    libc.unshare(flags)
+
+
+def _limit(limits: dict[str, int]) -> None:
+    memory, cpu, output = limits["memory_bytes"], limits["cpu_s"], limits["output_bytes"]
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (output, output))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    # No children, so that ending this process ends all of the verifier.
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("judge", path)
+    if spec is None or spec.loader is None:
+        sys.exit(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["judge"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _drop_root() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def main() -> None:
+    limits: dict[str, int] = json.loads(sys.argv[2])
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _leave_network(libc)
+    _limit(limits)
+    # Loaded before root is dropped: the interpreter's files may be readable by root alone.
+    judge = _load(sys.argv[1])
+    _drop_root()
+    # Last, since a change of user clears it.
+    _die_with(limits["parent"], libc)
+    evidence = json.loads(sys.stdin.buffer.read())
+    json.dump({"checks": judge.judge(evidence)}, sys.stdout)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

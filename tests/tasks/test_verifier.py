@@ -1,0 +1,122 @@
+"""The verifier process: what a judge may do, and what happens when it breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from legato.desktop.contract import Check
+from legato.errors import GradeFailure
+from legato.tasks.scoring import score_checks
+from legato.tasks.verifier import Limits, run_judge
+
+QUICK = Limits(wall_s=5.0, cpu_s=2, memory_bytes=256 * 2**20, output_bytes=2**16)
+
+
+def write_judge(folder: Path, body: str) -> Path:
+    path = folder / "judge.py"
+    source = textwrap.dedent(body)
+    if "def judge" not in source:
+        source = "def judge(evidence):\n" + textwrap.indent(source, "    ")
+    path.write_text(source)
+    return path
+
+
+def test_a_verdict_comes_back_as_checks(tmp_path: Path) -> None:
+    judge = write_judge(
+        tmp_path,
+        """
+        return [{"name": n, "kind": "progress", "passed": n == "b"} for n in evidence["names"]]
+        """,
+    )
+    assert run_judge(judge, {"names": ["a", "b"]}, limits=QUICK) == [
+        Check("a", "progress", False),
+        Check("b", "progress", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise RuntimeError('boom')", "boom"),
+        ("import os; os._exit(0)", "valid verdict"),
+        ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("x = bytearray(2**30)", "MemoryError"),
+        ("x = [0]\nwhile True: x = x + x", "MemoryError"),
+        ("while True: pass", "SIGXCPU"),
+        ("import time; time.sleep(60)", "deadline"),
+        ("import sys; sys.stdout.write('x' * 2**20); sys.stdout.flush()", "File too large"),
+        ("print('noise'); return []", "noise"),
+        ("return []", "checks"),
+        ("return [{'name': 'a', 'kind': 'bonus', 'passed': True}]", "kind"),
+        ("return [{'name': 'a', 'kind': 'progress', 'passed': 'yes'}]", "passed"),
+        ("return [{'name': 'a', 'kind': 'progress', 'passed': True, 'reward': 1}]", "reward"),
+        ("return [{'name': 'a', 'kind': 'guard', 'passed': True}] * 2", "twice"),
+        ("return {'reward': 1.0}", "checks"),
+        ("import os; os.fork()", "BlockingIOError"),
+        ("import numpy", "numpy"),
+        ("def judge(", "SyntaxError"),
+    ],
+)
+def test_a_broken_judge_is_a_grade_failure_and_no_verdict(
+    tmp_path: Path, body: str, says: str
+) -> None:
+    limits = Limits(wall_s=1.0) if says == "deadline" else QUICK
+    started = time.monotonic()
+    with pytest.raises(GradeFailure, match=says):
+        run_judge(write_judge(tmp_path, body), {}, limits=limits)
+    assert time.monotonic() - started < limits.wall_s + 5.0
+
+
+def test_a_missing_judge_is_a_grade_failure(tmp_path: Path) -> None:
+    with pytest.raises(GradeFailure, match="gone.py"):
+        run_judge(tmp_path / "gone.py", {}, limits=QUICK)
+
+
+def test_the_judge_is_confined(tmp_path: Path) -> None:
+    judge = write_judge(
+        tmp_path,
+        """
+        import json, os, sys
+        seen = {
+            "uid": os.geteuid(),
+            "routes": open("/proc/self/net/route").read().count("\\n"),
+            "environ": sorted(os.environ),
+            "isolated": [sys.flags.isolated, sys.flags.no_site],
+        }
+        return [{"name": "seen", "kind": "progress", "passed": True, "detail": json.dumps(seen)}]
+        """,
+    )
+    seen = json.loads(run_judge(judge, {}, limits=QUICK)[0].detail)
+    assert seen["isolated"] == [1, 1]
+    assert set(seen["environ"]) <= {"LC_ALL", "LC_CTYPE"}
+    if os.geteuid() == 0:
+        assert seen["uid"] != 0
+        assert seen["routes"] <= 1, "only the header line: no route leads out"
+
+
+def test_hostile_evidence_reaches_the_judge_unharmed(tmp_path: Path) -> None:
+    judge = write_judge(
+        tmp_path,
+        """
+        ok = evidence["text"] == "\\ud800 \\0 </script>" and len(evidence["long"]) == 10**6
+        return [{"name": "same", "kind": "progress", "passed": ok}]
+        """,
+    )
+    checks = run_judge(judge, {"text": "\ud800 \0 </script>", "long": "x" * 10**6}, limits=QUICK)
+    assert checks[0].passed
+
+
+def test_the_score_is_the_share_of_progress_unless_a_guard_fails() -> None:
+    half = [Check("a", "progress", True), Check("b", "progress", False), Check("g", "guard", True)]
+    assert score_checks(half).reward == 0.5
+    broken = [*half, Check("h", "guard", False)]
+    assert score_checks(broken).reward == 0.0
+    assert "h" in score_checks(broken).output
+    with pytest.raises(GradeFailure):
+        score_checks([Check("g", "guard", True)])
