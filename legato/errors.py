@@ -18,6 +18,9 @@ no reward and takes no part in its group's mean and standard deviation.
 outside the screen), is told back to the policy as an observation, costs a step, and never ends
 an episode. :class:`ConfigError` is the *user's*: it is raised before anything starts and says
 what to change.
+
+:class:`StorageError` and :class:`SampleError` speak of what is kept rather than of an attempt: the
+run directory cannot be written, or a recorded step does not add up to a training row.
 """
 
 from __future__ import annotations
@@ -79,3 +82,15 @@ class GradeFailure(Failure):
     """The verifier broke. Distinct from a verdict of 0, which is a result."""
 
     kind = "grade"
+
+
+class StorageError(LegatoError):
+    """A run directory cannot be read or written; the records already in it stay readable."""
+
+
+class DiskFullError(StorageError):
+    """No space is left (or the quota is used up). Nothing torn remains; the run can be resumed."""
+
+
+class SampleError(LegatoError):
+    """A training row would not be exactly what was sampled."""
