@@ -61,7 +61,7 @@ class PolicyFailure(Failure):
     kind = "policy"
 
 
-class ContextLimit(PolicyFailure):  # noqa: N818 - a limit, told apart so that it can be graded
+class ContextLimit(PolicyFailure):
     """The prompt no longer fits the model's context: the rollout ends ``truncated``, graded."""
 
     def __init__(self, message: str) -> None:
@@ -72,6 +72,13 @@ class EnvFailure(Failure):
     """A desktop died, hung past its deadline, or a task could not be set up on it."""
 
     kind = "env"
+
+
+class FileTooLarge(EnvFailure):
+    """A file on the machine is larger than the caller's limit.
+
+    Told apart because it may well be the agent's doing: a verifier takes it for a failed check.
+    """
 
 
 class SandboxError(EnvFailure):

@@ -63,6 +63,8 @@ class Check:
     kind: Literal["progress", "guard"]
     passed: bool
     detail: str = ""
+    share: float | None = None
+    """Partial credit in [0, 1] of a ``progress`` check; ``None``: all or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class Machine(Protocol):
         """The bytes of a regular file, ``None`` if there is none.
 
         Symbolic links are not followed out of the guest's home; a file over ``limit`` bytes
-        raises :class:`~legato.errors.EnvFailure`.
+        raises :class:`~legato.errors.FileTooLarge`.
         """
         ...
 
