@@ -89,7 +89,7 @@ class Screenshot:
     them on the caller's thread and lets the raw pixels go (a long rollout holds many frames).
     """
 
-    __slots__ = ("_png", "_rgb", "_sha256", "height", "taken_at", "width")
+    __slots__ = ("__weakref__", "_png", "_rgb", "_sha256", "height", "taken_at", "width")
 
     def __init__(self, rgb: np.ndarray, taken_at: float) -> None:
         if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3:
