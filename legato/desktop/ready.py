@@ -2,19 +2,52 @@
 
 Waiting is over when the screen stopped changing *and* nothing is under way that would change it
 again: no process of the desktop is running or waiting for a processor, and no page request is in
-flight. What never stops (a spinner, a canvas, a poll) must not hold the wait up; such a screen is
-ready too, and is called ``animated``.
+flight. What never stops must not hold the wait up; such a screen is ready too, and is called
+``animated``:
+
+===========================  ==========  =====================================================
+on the screen                reason      because
+===========================  ==========  =====================================================
+nothing moves                idle        all quiet for :attr:`ReadyRules.quiet_s`
+blinking caret               idle        it rests 0.5 s and more between two blinks
+spinner, clock, canvas       animated    its tiles are masked; the rest is still for ``grace_s``
+things that move about       animated    something changed in nearly every tenth of a second
+a process that never rests   animated    the screen is still for ``patience_s``
+an endless request           animated    the screen is still for ``patience_s``
+changes without end          timeout
+===========================  ==========  =====================================================
+
+Not seen: a page that changes later by a timer alone, without asking its server anything, and a
+program that sleeps before it shows its window. Launches therefore wait for the window first
+(:func:`wait_window`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from legato.desktop.contract import Ready
+from legato.desktop.contract import Ready, ReadyReason
+from legato.errors import EnvFailure
+
+TILE = 16
+"""Edge of a tile in pixels: about a caret or a small spinner."""
+SLOT_S = 0.1
+"""Changes are remembered by the tenth of a second; a burst within one counts once."""
+SLOTS = 10
+MASK_SLOTS = 3
+"""A tile that changed in this many of the last ``SLOTS`` slots keeps changing: it is masked.
+A caret makes two; what changes more often than it leaves no gap long enough to be quiet."""
+STEADY_SLOTS = 9
+"""Changes, anywhere, in this many of the last ``SLOTS`` slots are a motion without end."""
+POLL_S = (0.02, 0.05)
+"""Shortest and longest time between two looks; a twentieth of the wait so far in between."""
 
 
 class Signals(Protocol):
@@ -53,11 +86,21 @@ class Signals(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyRules:
-    """The numbers behind the signal, all in seconds unless said otherwise."""
+    """How long what must be still."""
 
     quiet_s: float = 0.2
-    """No pixel may have changed for this long. Below 0.25 s so that the wait past the last change
-    stays under it; below half a caret's blink (0.5 s in Chromium, 0.6 s in GTK)."""
+    """Seconds without any pixel change. Under 0.25 s, which is what a wait may last past the last
+    change, and under a caret's rest between two blinks (0.5 s in Chromium, 0.6 s in GTK)."""
+    idle_s: float = 0.1
+    """Seconds at the end of ``quiet_s`` in which processes must be idle and requests absent."""
+    busy_share: float = 0.15
+    """Processors' worth of work and waiting that still counts as idle: idle desktops with a
+    browser stay under 0.05, programs that start or draw are over 0.5."""
+    grace_s: float = 0.7
+    """Seconds the unmasked tiles must be still while masked ones go on. With the 0.3 s it takes
+    to mask a tile, a spinner ends the wait after 1 s."""
+    patience_s: float = 5.0
+    """Seconds of a still screen after which busy processes and pending requests are background."""
 
 
 def wait_ready(
@@ -65,7 +108,7 @@ def wait_ready(
     *,
     timeout: float,
     cancelled: threading.Event | None = None,
-    rules: ReadyRules = ReadyRules(),  # noqa: B008 - frozen
+    rules: ReadyRules = ReadyRules(),
 ) -> Ready:
     """Wait until the screen is ready; call it right after the input was sent.
 
@@ -73,7 +116,16 @@ def wait_ready(
     ``cancelled`` from another thread ends it at once with
     :class:`~legato.errors.EnvFailure`.
     """
-    raise RuntimeError("not built yet")
+    start = time.monotonic()
+    settling = Settling(signals, rules, time.monotonic)
+    while True:
+        reason = settling.look()
+        elapsed = time.monotonic() - start
+        if reason is None and elapsed >= timeout:
+            reason = "timeout"
+        if reason is not None:
+            return Ready(reason, elapsed)
+        _pause(min(settling.next_look_in(), timeout - elapsed), cancelled)
 
 
 def wait_window(
@@ -88,4 +140,157 @@ def wait_window(
     Returns the new windows. Raises :class:`~legato.errors.EnvFailure` after ``timeout`` seconds
     or when ``cancelled`` is set.
     """
-    raise RuntimeError("not built yet")
+    deadline = time.monotonic() + timeout
+    while not (new := signals.windows() - known):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise EnvFailure(
+                f"no new window within {timeout:g} s of the launch; "
+                "launch programs that show none without waiting for a window"
+            )
+        _pause(min(POLL_S[0], left), cancelled)
+    return new
+
+
+class Settling:
+    """One wait, as a state machine: :meth:`look` as often as :meth:`next_look_in` says.
+
+    ``clock`` gives seconds, never falling; nothing here sleeps.
+    """
+
+    def __init__(self, signals: Signals, rules: ReadyRules, clock: Callable[[], float]) -> None:
+        self._signals, self._rules, self._clock = signals, rules, clock
+        self._frames = _Frames(signals.frame())
+        now = clock()
+        self._motion = _Motion(self._frames.shape, now)
+        self._start = self._last_change = self._last_plain = now
+        self._sampled_at = -math.inf
+        self._busy: tuple[float, float] | None = None
+        self._idle_since: float | None = None
+        self._clear_since: float | None = None
+
+    def look(self) -> ReadyReason | None:
+        """Look once; returns why the wait is over, ``None`` while it is not."""
+        changed = self._frames.changed(self._signals.frame())
+        now, rules = self._clock(), self._rules
+        self._note(changed, now)
+        quiet, still = now - self._last_change, now - self._last_plain
+        # Twice: a loaded machine draws its animations slowly.
+        moving = self._last_change > self._last_plain and quiet < 2 * rules.quiet_s
+        nearly_quiet = quiet >= rules.quiet_s - rules.idle_s
+        if not nearly_quiet and still < rules.grace_s - rules.idle_s:
+            return None
+        if now - self._sampled_at < rules.idle_s:
+            return None
+        self._sample(now, processes=nearly_quiet)
+        clear, idle = self._lasts(self._clear_since, now), self._lasts(self._idle_since, now)
+        if quiet >= rules.quiet_s and clear and idle:
+            return "idle"
+        if (moving and clear and still >= rules.grace_s) or still >= rules.patience_s:
+            return "animated"
+        return None
+
+    def next_look_in(self) -> float:
+        """Seconds until the next look is worth making."""
+        now, rules = self._clock(), self._rules
+        poll = min(max((now - self._start) / 20, POLL_S[0]), POLL_S[1])
+        quiet_at = self._last_change + rules.quiet_s
+        decisive = (quiet_at - rules.idle_s, max(quiet_at, self._sampled_at + rules.idle_s))
+        return min([poll, *(at - now for at in decisive if at > now)])
+
+    def _note(self, changed: np.ndarray | None, now: float) -> None:
+        plain, steady_since = self._motion.note(changed, now)
+        if changed is not None:
+            self._last_change = now
+            self._idle_since = self._busy = None
+        if plain:
+            self._last_plain = now
+            self._clear_since = None
+        if steady_since is not None:
+            self._last_plain = min(self._last_plain, steady_since)
+
+    def _sample(self, now: float, *, processes: bool) -> None:
+        # Both ends of ``idle_s`` are sampled, so that neither an answer that just came in (its
+        # page is about to be drawn) nor work that just began is taken for rest.
+        self._sampled_at = now
+        if self._signals.pending_requests():
+            self._clear_since = None
+        elif self._clear_since is None:
+            self._clear_since = now
+        if not processes:
+            return
+        busy = self._signals.busy_seconds()
+        if self._busy is None:
+            self._idle_since = now
+        else:
+            then, before = self._busy
+            if abs(busy - before) > self._rules.busy_share * (now - then):
+                self._idle_since = now
+        self._busy = (now, busy)
+
+    def _lasts(self, since: float | None, now: float) -> bool:
+        return since is not None and now - since >= self._rules.idle_s
+
+
+class _Frames:
+    """Finds the tiles that differ from the frame before, in about 0.3 ms at 1280x720."""
+
+    def __init__(self, first: np.ndarray) -> None:
+        height, width = first.shape
+        self.shape = (-(-height // TILE), -(-width // TILE))
+        """(rows, columns) of tiles; the last ones may be partial."""
+        padded = (self.shape[0] * TILE, self.shape[1] * TILE)
+        self._seen, self._now = np.zeros(padded, np.uint32), np.zeros(padded, np.uint32)
+        self._differs = np.empty((padded[0], padded[1] // 2), np.bool_)
+        self._inside = np.s_[:height, :width]
+        self._seen[self._inside] = first
+
+    def changed(self, frame: np.ndarray) -> np.ndarray | None:
+        """Boolean (rows, columns) of the tiles that changed, ``None`` if none did."""
+        # Copied before it is compared: a live view may change in between.
+        self._now[self._inside] = frame
+        np.not_equal(self._now.view(np.uint64), self._seen.view(np.uint64), out=self._differs)
+        self._seen, self._now = self._now, self._seen
+        # Two pixels an element, eight elements a word: one word is the row of one tile.
+        words = self._differs.view(np.uint64).reshape(self.shape[0], TILE, self.shape[1])
+        tiles: np.ndarray = np.bitwise_or.reduce(words, axis=1) != 0
+        return tiles if tiles.any() else None
+
+
+class _Motion:
+    """Remembers which tiles changed in which of the last slots."""
+
+    def __init__(self, shape: tuple[int, int], now: float) -> None:
+        self._slots = np.zeros((SLOTS, *shape), np.bool_)
+        self._began = [now] + [math.inf] * (SLOTS - 1)
+        self._any = [False] * SLOTS
+        self._slot = 0
+
+    def note(self, changed: np.ndarray | None, now: float) -> tuple[bool, float | None]:
+        """Add what one look saw.
+
+        Returns whether an unmasked tile changed, and, while the motion is steady, the time since
+        when it has been (then nothing counts as unmasked: things that move about mask no tile).
+        """
+        # By the clock of the looks: on a loaded machine a slot lasts longer, but is never empty
+        # only because nobody looked.
+        if now - self._began[self._slot] >= SLOT_S:
+            self._slot = (self._slot + 1) % SLOTS
+            self._began[self._slot], self._any[self._slot] = now, False
+            self._slots[self._slot] = False
+        if changed is not None:
+            self._slots[self._slot] |= changed
+            self._any[self._slot] = True
+        if sum(self._any) >= STEADY_SLOTS:
+            return False, min(self._began)
+        if changed is None:
+            return False, None
+        masked = self._slots.sum(axis=0, dtype=np.uint8) >= MASK_SLOTS
+        return bool((changed & ~masked).any()), None
+
+
+def _pause(seconds: float, cancelled: threading.Event | None) -> None:
+    if cancelled is None:
+        time.sleep(max(0.0, seconds))
+    elif cancelled.wait(max(0.0, seconds)):
+        raise EnvFailure("the desktop was stopped during a wait")

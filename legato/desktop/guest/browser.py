@@ -1,0 +1,333 @@
+"""Page requests in flight, told by the browsers of a desktop over their devtools pipe.
+
+A browser is started with ``--remote-debugging-pipe``: it reads commands from descriptor 3 and
+writes replies and events to descriptor 4, each message one JSON text ended by a NUL byte (the
+DevTools protocol, https://chromedevtools.github.io/devtools-protocol/). The other ends belong to
+the guest program alone, so the agent, who shares the machine but not these descriptors, has no
+devtools; no port is ever opened.
+
+Counted are requests and frame loads that will end by themselves. Not counted, because they would
+keep a page "loading" for ever: event streams, sockets, media, beacons, a request older than
+:data:`LONG_S` and later ones to the same address (long polls), and an address that a script asks
+again and again (:data:`POLL_REPEATS` times, one after the other, within :data:`POLL_WINDOW_S`).
+A page that stands still behind a dialog counts nothing until the dialog is closed.
+
+Runs inside the sandbox under the system's own Python: standard library only.
+"""
+
+import collections
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LONG_S = 5.0
+"""A request or frame load older than this, in seconds, is not going to end soon."""
+POLL_REPEATS = 4
+POLL_WINDOW_S = 5.0
+MEMORY = 256
+"""Addresses remembered per browser, oldest forgotten first."""
+
+PROGRAMS = frozenset(
+    {"chromium", "chromium-browser", "chrome", "google-chrome", "google-chrome-stable"}
+)
+UNENDING = frozenset({"EventSource", "WebSocket", "Media", "Ping", "CSPViolationReport"})
+"""Resource types that are open as long as the page likes, or that no one waits for."""
+FETCHED = frozenset({"XHR", "Fetch"})
+"""Resource types a script can ask for in a loop."""
+
+Message = dict[str, Any]
+_METHOD = re.compile(rb'\{"method":"([A-Za-z.]+)"')
+
+
+@dataclass
+class _Request:
+    started: float
+    address: str
+    kind: str
+
+
+@dataclass
+class _Session:
+    """What one attached page, frame or worker has under way."""
+
+    requests: dict[str, _Request] = field(default_factory=dict)
+    frames: dict[str, float] = field(default_factory=dict)
+    """Frame id to the time its load started."""
+    dialog: bool = False
+
+
+class PageLoads:
+    """The bookkeeping of one browser: devtools events in, follow-up commands and a count out.
+
+    Thread-safe; ``clock`` gives monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: dict[str, _Session] = {}
+        self._slow: dict[str, None] = {}
+        self._asked: dict[str, collections.deque[float]] = {}
+        self._last_id = 0
+
+    def hello(self) -> list[Message]:
+        """The commands to send first."""
+        return [self._command("Target.setAutoAttach", **_AUTO_ATTACH)]
+
+    def handle(self, message: Message) -> list[Message]:
+        """Take one message from the browser; returns the commands to send in answer."""
+        handler = _HANDLERS.get(message.get("method", ""))
+        if handler is None:
+            return []
+        with self._lock:
+            return handler(self, message.get("sessionId", ""), message.get("params", {})) or []
+
+    def pending(self) -> int:
+        """Requests and frame loads in flight that are worth waiting for."""
+        now = self._clock()
+        count = 0
+        with self._lock:
+            for session in self._sessions.values():
+                self._expire(session, now)
+                if not session.dialog:
+                    count += len(session.requests) + len(session.frames)
+        return count
+
+    def _expire(self, session: _Session, now: float) -> None:
+        for key in [k for k, r in session.requests.items() if now - r.started >= LONG_S]:
+            request = session.requests.pop(key)
+            if request.kind in FETCHED:
+                _remember(self._slow, request.address, None)
+        for key in [k for k, started in session.frames.items() if now - started >= LONG_S]:
+            del session.frames[key]
+
+    def _command(self, method: str, session: str = "", **params: Any) -> Message:
+        self._last_id += 1
+        message: Message = {"id": self._last_id, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        return message
+
+    def _attached(self, _parent: str, params: Message) -> list[Message]:
+        session = params["sessionId"]
+        self._sessions[session] = _Session()
+        commands = [self._command("Network.enable", session, **_KEEP_NOTHING)]
+        if params["targetInfo"]["type"] in ("page", "iframe"):
+            commands.append(self._command("Page.enable", session))
+            commands.append(self._command("Inspector.enable", session))
+        commands.append(self._command("Target.setAutoAttach", session, **_AUTO_ATTACH))
+        # Last: the target stands still until this arrives, so its first request is not missed.
+        commands.append(self._command("Runtime.runIfWaitingForDebugger", session))
+        return commands
+
+    def _detached(self, _parent: str, params: Message) -> None:
+        self._sessions.pop(params["sessionId"], None)
+
+    def _crashed(self, session: str, _params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session] = _Session()
+
+    def _request(self, session: str, params: Message) -> None:
+        # A redirect comes with the id of the request it continues, and replaces it.
+        kind = params.get("type", "Other")
+        request = params["request"]
+        owner = self._sessions.get(session)
+        if owner is None or kind in UNENDING or request["url"].startswith(("data:", "blob:")):
+            return
+        now = self._clock()
+        address = f"{request['method']} {request['url'].partition('?')[0].partition('#')[0]}"
+        if kind in FETCHED and (address in self._slow or self._is_poll(address, now)):
+            owner.requests.pop(params["requestId"], None)
+            return
+        owner.requests[params["requestId"]] = _Request(now, address, kind)
+
+    def _is_poll(self, address: str, now: float) -> bool:
+        in_flight = any(
+            r.address == address for s in self._sessions.values() for r in s.requests.values()
+        )
+        asked = self._asked.pop(address, None) or collections.deque(maxlen=POLL_REPEATS)
+        _remember(self._asked, address, asked)
+        if not in_flight:  # a burst of parallel requests is a page loading, not a poll
+            asked.append(now)
+        return len(asked) == POLL_REPEATS and now - asked[0] < POLL_WINDOW_S
+
+    def _request_ended(self, session: str, params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session].requests.pop(params["requestId"], None)
+
+    def _frame_started(self, session: str, params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session].frames[params["frameId"]] = self._clock()
+
+    def _frame_ended(self, session: str, params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session].frames.pop(params["frameId"], None)
+
+    def _dialog_opened(self, session: str, _params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session].dialog = True
+
+    def _dialog_closed(self, session: str, _params: Message) -> None:
+        if session in self._sessions:
+            self._sessions[session].dialog = False
+
+
+_AUTO_ATTACH: Message = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
+_KEEP_NOTHING: Message = {
+    "maxTotalBufferSize": 0,
+    "maxResourceBufferSize": 0,
+    "maxPostDataSize": 0,
+}
+"""By default the browser would hold response bodies in memory for a debugger to read."""
+
+_HANDLERS: dict[str, Callable[[PageLoads, str, Message], list[Message] | None]] = {
+    "Target.attachedToTarget": PageLoads._attached,
+    "Target.detachedFromTarget": PageLoads._detached,
+    "Inspector.targetCrashed": PageLoads._crashed,
+    "Network.requestWillBeSent": PageLoads._request,
+    "Network.requestServedFromCache": PageLoads._request_ended,
+    "Network.loadingFinished": PageLoads._request_ended,
+    "Network.loadingFailed": PageLoads._request_ended,
+    "Page.frameStartedLoading": PageLoads._frame_started,
+    "Page.frameStoppedLoading": PageLoads._frame_ended,
+    "Page.frameDetached": PageLoads._frame_ended,
+    "Page.javascriptDialogOpening": PageLoads._dialog_opened,
+    "Page.javascriptDialogClosed": PageLoads._dialog_closed,
+}
+
+
+def _remember(memory: dict[str, Any], key: str, value: Any) -> None:
+    memory[key] = value
+    while len(memory) > MEMORY:
+        del memory[next(iter(memory))]
+
+
+def is_browser(argv: Sequence[str], path: str | None = None) -> bool:
+    """Whether ``argv`` starts a browser that has a devtools pipe; ``path`` is its ``PATH``."""
+    found = shutil.which(argv[0], path=path)
+    names = {os.path.basename(argv[0])}
+    if found:
+        names.add(os.path.basename(os.path.realpath(found)))
+    return not names.isdisjoint(PROGRAMS)
+
+
+class Browsers:
+    """Starts browsers and sums up what their pages have in flight. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[int, PageLoads] = {}
+        """By the descriptor we read from."""
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], log_fd: int) -> int:
+        """Start a browser in a session of its own; returns its pid, which the caller reaps.
+
+        Its output goes to ``log_fd``. Wrapper scripts hand the pipe on. A browser that only
+        passes its URL to a running instance closes its pipe as it exits; the running instance
+        reports the page. Raises ``FileNotFoundError`` if there is no such program.
+        """
+        program = shutil.which(argv[0], path=env.get("PATH"))
+        if program is None:
+            raise FileNotFoundError(f"no program {argv[0]!r} on the desktop's PATH")
+        flags = [] if _PIPE_FLAG in argv else [_PIPE_FLAG]
+        ends: list[int] = []
+        try:
+            commands_out, commands_in = _pipe_above_stdio(ends)
+            events_out, events_in = _pipe_above_stdio(ends)
+            pid = os.posix_spawn(
+                program,
+                [argv[0], *flags, *argv[1:]],
+                dict(env),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log_fd, 1),
+                    (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                    (os.POSIX_SPAWN_DUP2, commands_out, 3),
+                    (os.POSIX_SPAWN_DUP2, events_in, 4),
+                ],
+                setsid=True,
+                setsigdef=_IGNORED_BY_PYTHON,
+            )
+        except BaseException:
+            for fd in ends:
+                os.close(fd)
+            raise
+        os.close(commands_out)
+        os.close(events_in)
+        loads = PageLoads()
+        with self._lock:
+            self._running[events_out] = loads
+        threading.Thread(
+            target=self._drain,
+            args=(loads, events_out, commands_in),
+            name=f"devtools-{pid}",
+            daemon=True,
+        ).start()
+        return pid
+
+    def pending(self) -> int:
+        """Page requests and frame loads under way in all running browsers."""
+        with self._lock:
+            running = list(self._running.values())
+        return sum(loads.pending() for loads in running)
+
+    def _drain(self, loads: PageLoads, events: int, commands: int) -> None:
+        """Read until the browser is gone. The browser exits if this ever stops reading."""
+        try:
+            _send(commands, loads.hello())
+            rest = bytearray()
+            while chunk := os.read(events, 1 << 16):
+                rest += chunk
+                if b"\0" in chunk:
+                    *messages, rest = rest.split(b"\0")
+                    for raw in messages:
+                        _send(commands, _answers(loads, raw))
+        except OSError:  # the browser closed its end while we wrote: it is exiting
+            pass
+        finally:
+            with self._lock:
+                del self._running[events]
+            os.close(events)
+            os.close(commands)
+
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_PIPE_FLAG = "--remote-debugging-pipe"
+
+
+def _answers(loads: PageLoads, raw: bytearray) -> list[Message]:
+    method = _METHOD.match(raw)
+    if method and method[1].decode() not in _HANDLERS:
+        return []  # most events (every chunk of data is one) need no parsing
+    try:
+        return loads.handle(json.loads(raw))
+    except (ValueError, KeyError, TypeError) as e:
+        # One event that is not as the protocol says must not cost us all later ones.
+        print(f"devtools: ignored {bytes(raw[:200])!r}: {e!r}", file=sys.stderr, flush=True)
+        return []
+
+
+def _send(fd: int, messages: list[Message]) -> None:
+    data = b"".join(json.dumps(m, separators=(",", ":")).encode() + b"\0" for m in messages)
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _pipe_above_stdio(ends: list[int]) -> tuple[int, int]:
+    """A pipe whose ends lie above 4, so that placing one at 3 cannot overwrite the other."""
+    low = os.pipe()
+    try:
+        ends.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in low)
+    finally:
+        for fd in low:
+            os.close(fd)
+    return ends[-2], ends[-1]
