@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +83,7 @@ class Driver:
         self.limits = limits
         self.groups = groups
         self._policy_model = policy_model
-        self._on_rollout = on_rollout
+        self.on_rollout = on_rollout
         self._policy_failures = 0
         self._give_up_after = max(8, 2 * pool.size)
 
@@ -94,6 +94,7 @@ class Driver:
         *,
         priority: Any = 0,
         finished: Iterable[tuple[int, Status, float | None]] = (),
+        tries: Mapping[int, int] | None = None,
         size: int | None = None,
         sampling: Sampling | None = None,
     ) -> GroupResult:
@@ -101,7 +102,7 @@ class Driver:
 
         ``priority`` orders groups that wait for desktops, lowest first. ``finished`` lists the
         attempts (number, status, reward) of this very group that an earlier run brought to an
-        end. ``size`` and ``sampling`` override the driver's own, for validation runs.
+        end, ``tries`` what it spent on the others. ``size`` and ``sampling`` override the driver's own, for validation runs.
 
         Raises ``PolicyFailure`` once many attempts in a row, over all groups, died of the model
         server, and ``EnvFailure`` when no desktop can be started any more.
@@ -116,12 +117,12 @@ class Driver:
             Group(wanted, extra, self.groups.env_retries),
             sampling or self.sampling,
         )
-        return await run.run(finished)
+        return await run.run(finished, tries)
 
     async def ended(self, rollout: Rollout) -> None:
         """Tell the observer of one more try, and watch for a model server that is gone."""
-        if self._on_rollout is not None:
-            await self._on_rollout(rollout)
+        if self.on_rollout is not None:
+            await self.on_rollout(rollout)
         if rollout.error_kind == "policy":
             self._policy_failures += 1
         elif rollout.status in VERDICTS:
@@ -156,9 +157,11 @@ class _GroupRun:
         self.kept: list[Rollout] = []
         self.others: list[Rollout] = []
 
-    async def run(self, finished: Iterable[tuple[int, Status, float | None]]) -> GroupResult:
+    async def run(
+        self, finished: Iterable[tuple[int, Status, float | None]], tries: Mapping[int, int] | None
+    ) -> GroupResult:
         try:
-            for attempt in self.group.begin(finished):
+            for attempt in self.group.begin(finished, tries):
                 self._start(attempt)
             while self.attempts:
                 done, _ = await asyncio.wait(self.attempts, return_when=asyncio.FIRST_COMPLETED)

@@ -8,7 +8,7 @@ as ``size`` of them have a verdict, and starts a new attempt for each one that i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from legato.errors import FailureKind
@@ -48,8 +48,17 @@ class Group:
     def closed(self) -> bool:
         return len(self.rewards) >= self.size
 
-    def begin(self, finished: Iterable[tuple[int, Status, float | None]] = ()) -> tuple[int, ...]:
-        """Attempts to start now, given those that an earlier run already brought to an end."""
+    def begin(
+        self,
+        finished: Iterable[tuple[int, Status, float | None]] = (),
+        tries: Mapping[int, int] | None = None,
+    ) -> tuple[int, ...]:
+        """Attempts to start now.
+
+        ``finished`` (number, status, reward) are final since an earlier run; ``tries`` counts what
+        it already spent on attempts that are not.
+        """
+        self._tries.update(tries or {})
         lost = 0
         for attempt, status, reward in finished:
             self._final.add(attempt)

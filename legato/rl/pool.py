@@ -195,10 +195,12 @@ class Pool:
         self._clean.clear()
         self._arrival.set()
 
-    def kill_all(self) -> None:
-        """Destroy every desktop now, from any thread, without waiting for calls in progress."""
-        for seat in list(self._seats):
-            seat.kill()
+    def kill_all(self, deadline: float = 5.0) -> None:
+        """Destroy every desktop now, whatever runs on it. Blocks up to ``deadline`` seconds."""
+        until = time.monotonic() + deadline
+        for killing in [seat.kill() for seat in list(self._seats)]:
+            if killing is not None:
+                killing.join(max(0.0, until - time.monotonic()))
 
     # --- places: how many may be leased, and who is next -----------------------------------------
 
@@ -299,12 +301,15 @@ class _Seat:
         self.desktop = desktop
         self.worker = Worker(f"desktop-{slot}")
 
-    def kill(self) -> None:
-        """Stop the machine without waiting for it: killing may itself hang."""
-        if isinstance(self.desktop, CanKill):
-            threading.Thread(
-                target=_quietly, args=(self.desktop.kill,), name=f"kill-{self.slot}", daemon=True
-            ).start()
+    def kill(self) -> threading.Thread | None:
+        """Stop the machine on a thread of its own: killing may itself hang."""
+        if not isinstance(self.desktop, CanKill):
+            return None
+        killing = threading.Thread(
+            target=_quietly, args=(self.desktop.kill,), name=f"kill-{self.slot}", daemon=True
+        )
+        killing.start()
+        return killing
 
     async def close(self, deadline: float) -> None:
         """Close the desktop; one that does not let itself be closed in time is killed."""

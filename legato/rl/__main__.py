@@ -1,0 +1,3 @@
+from legato.rl.cli import main
+
+main()

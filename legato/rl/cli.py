@@ -1,0 +1,325 @@
+"""``python -m legato.rl probe | collect | export | profile``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from legato.errors import ConfigError, LegatoError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Graded desktop rollouts for computer-use RL. "
+    "The model server's key is read from LEGATO_POLICY_KEY.",
+)
+out = Console()
+err = Console(stderr=True)
+
+PolicyUrl = Annotated[
+    str | None, typer.Option("--policy-url", help="The server's OpenAI-style base, …/v1.")
+]
+Model = Annotated[str | None, typer.Option("--model", help="Model name as the server knows it.")]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option("--tokenizer", help="Folder with tokenizer.json or hub id. [default: the model]"),
+]
+Api = Annotated[
+    str | None,
+    typer.Option(
+        "--api", help="auto, tokens (token ids in and out) or chat. [default: auto]"
+    ),
+]
+Version = Annotated[str | None, typer.Option("--version", help="Policy version to record.")]
+StepTimeout = Annotated[
+    float | None, typer.Option("--step-timeout", help="Seconds per model call. [default: 60]")
+]
+Retries = Annotated[
+    int | None, typer.Option("--retries", help="Repeats of a failed model call. [default: 1]")
+]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="[default: 1.0]")]
+TopP = Annotated[float | None, typer.Option("--top-p", help="[default: 1.0]")]
+TopK = Annotated[int | None, typer.Option("--top-k", help="0: whole vocabulary. [default: 0]")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Tokens per reply. [default: 512]")
+]
+BanId = Annotated[
+    list[int] | None, typer.Option("--ban-id", help="Token id never to sample; repeatable.")
+]
+BanToken = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ban-token",
+        help="Special token never to sample; repeatable, '' for none. [default: vision pads]",
+    ),
+]
+Harness = Annotated[
+    str | None,
+    typer.Option(
+        "--harness", help="qwen3_5, qwen3_vl, qwen2_5_vl, compact. [default: qwen3_5]"
+    ),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings, over the groups.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Config overrides: desktop=fake harness=compact rollout.group=8 …"),
+]
+
+
+@app.callback()
+def _log(verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False) -> None:
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(message)s",
+        handlers=[RichHandler(console=err, show_path=False, show_time=verbose)],
+        force=True,
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@app.command()
+def probe(
+    policy_url: PolicyUrl = None,
+    model: Model = None,
+    tokenizer: Tokenizer = None,
+    api: Api = None,
+    step_timeout: StepTimeout = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    ban_id: BanId = None,
+    ban_token: BanToken = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Say what the model server can and cannot do; exit 1 when training on it would be wrong."""
+    from legato.rl.collect import resolve_sampling
+    from legato.rl.probe import probe as run_probe
+    from legato.rl.settings import load_settings
+
+    settings = load_settings(
+        overrides=overrides or (),
+        file=config,
+        flags={
+            "policy.url": policy_url,
+            "policy.model": model,
+            "policy.tokenizer": tokenizer,
+            "policy.api": api,
+            "policy.step_timeout": step_timeout,
+            **_sampling_flags(temperature, top_p, top_k, None, ban_id, ban_token),
+        },
+    )
+    sampling = resolve_sampling(settings)
+    report = asyncio.run(run_probe(settings.policy, sampling))
+    for line in report.lines():
+        out.print(line, highlight=False)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def collect(
+    tasks: Annotated[Path, typer.Option("--tasks", help="tasks.json")],
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Run directory; an existing one is resumed.")
+    ],
+    policy_url: PolicyUrl = None,
+    model: Model = None,
+    version: Version = None,
+    tokenizer: Tokenizer = None,
+    api: Api = None,
+    desktops: Annotated[
+        int | None, typer.Option("--desktops", help="Desktops at work. [default: 4]")
+    ] = None,
+    group: Annotated[
+        int | None, typer.Option("--group", help="Attempts per task: one GRPO group. [default: 4]")
+    ] = None,
+    oversample: Annotated[
+        float | None,
+        typer.Option("--oversample", help="Extra attempts per group, a fraction. [default: 0]"),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", help="Policy calls per rollout. [default: 15]")
+    ] = None,
+    max_inflight: Annotated[
+        int | None,
+        typer.Option("--max-inflight", help="Cap on concurrent model requests. [default: none]"),
+    ] = None,
+    step_timeout: StepTimeout = None,
+    retries: Retries = None,
+    rollout_timeout: Annotated[
+        float | None,
+        typer.Option("--rollout-timeout", help="Wall-clock seconds per rollout. [default: none]"),
+    ] = None,
+    env_retries: Annotated[
+        int | None,
+        typer.Option("--env-retries", help="Tries on another desktop. [default: 1]"),
+    ] = None,
+    min_group: Annotated[
+        int | None,
+        typer.Option("--min-group", help="Verdicts a group needs to be trained. [default: 2]"),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", help="local, fake, osworld. [default: local, or osworld]"),
+    ] = None,
+    osworld: Annotated[
+        Path | None, typer.Option("--osworld", help="An OSWorld checkout; selects its backend.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", help="[default: 1280]")] = None,
+    height: Annotated[int | None, typer.Option("--height", help="[default: 720]")] = None,
+    ready_signal: Annotated[
+        bool | None,
+        typer.Option("--ready-signal/--no-ready-signal", help="Wait for the ready signal."),
+    ] = None,
+    fixed_wait: Annotated[
+        float | None,
+        typer.Option("--fixed-wait", help="Seconds after each action, with --no-ready-signal."),
+    ] = None,
+    ready_timeout: Annotated[
+        float | None, typer.Option("--ready-timeout", help="[default: 15]")
+    ] = None,
+    fast_reset: Annotated[
+        bool | None,
+        typer.Option("--fast-reset/--no-fast-reset", help="Rebuild every desktop with --no-…"),
+    ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby/--no-standby", help="Keep a clean spare per desktop."),
+    ] = None,
+    harness: Harness = None,
+    image_max: Annotated[
+        int | None,
+        typer.Option("--image-max", help="Screenshots kept in the prompt. [default: 20]"),
+    ] = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    max_tokens: MaxTokens = None,
+    ban_id: BanId = None,
+    ban_token: BanToken = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed every request, derived from this one.")
+    ] = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run one group of graded attempts per task and write them to --out."""
+    from legato.rl.collect import run_collect
+    from legato.rl.progress import make_progress
+    from legato.rl.settings import load_settings
+    from legato.rl.summary import render
+
+    flags: dict[str, Any] = {
+        "policy.url": policy_url,
+        "policy.model": model,
+        "policy.version": version,
+        "policy.tokenizer": tokenizer,
+        "policy.api": api,
+        "policy.step_timeout": step_timeout,
+        "policy.retries": retries,
+        "policy.max_inflight": max_inflight,
+        "rollout.desktops": desktops,
+        "rollout.group": group,
+        "rollout.oversample": oversample,
+        "rollout.max_steps": max_steps,
+        "rollout.rollout_timeout": rollout_timeout,
+        "rollout.env_retries": env_retries,
+        "rollout.min_group": min_group,
+        "rollout.seed": seed,
+        "desktop.backend": backend or ("osworld" if osworld else None),
+        "desktop.osworld_path": str(osworld) if osworld else None,
+        "desktop.width": width,
+        "desktop.height": height,
+        "desktop.ready_signal": ready_signal,
+        "desktop.fixed_wait": fixed_wait,
+        "desktop.ready_timeout": ready_timeout,
+        "desktop.fast_reset": fast_reset,
+        "desktop.standby": standby,
+        "harness.name": harness,
+        "harness.image_max": image_max,
+        **_sampling_flags(temperature, top_p, top_k, max_tokens, ban_id, ban_token),
+    }
+    settings = load_settings(overrides=overrides or (), file=config, flags=flags)
+    with make_progress(out) as progress:
+        summary = run_collect(tasks, settings, out=out_dir, observer=progress)
+    out.print(render(summary))
+    out.print(f"records: {out_dir}/rollouts.jsonl", highlight=False)
+
+
+@app.command()
+def export(
+    run_dir: Annotated[Path, typer.Argument(help="A run directory made by collect.")],
+    out_path: Annotated[Path, typer.Option("--out", help="JSONL file to write.")],
+    merged: Annotated[
+        bool,
+        typer.Option("--merged", help="Share a row between steps while the prefix holds."),
+    ] = False,
+    inline_images: Annotated[
+        bool, typer.Option("--inline-images", help="Data URLs instead of references.")
+    ] = False,
+) -> None:
+    """Write training samples with group advantages: one per policy step, or merged rows."""
+    from legato.rl.export import export_steps
+
+    count = export_steps(run_dir, out_path, merged=merged, inline_images=inline_images)
+    out.print(f"{count} rows -> {out_path}", highlight=False)
+
+
+@app.command()
+def profile(
+    run_dir: Annotated[Path, typer.Argument(help="A run directory made by collect.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Say how a batch went and where its time was spent."""
+    from legato.rl.summary import render, summarise
+
+    summary = summarise(run_dir)
+    summary.write(run_dir)
+    if as_json:
+        typer.echo((run_dir / "summary.json").read_text(), nl=False)
+    else:
+        out.print(render(summary))
+
+
+def _sampling_flags(
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    max_tokens: int | None,
+    ban_id: list[int] | None,
+    ban_token: list[str] | None,
+) -> dict[str, Any]:
+    return {
+        "sampling.temperature": temperature,
+        "sampling.top_p": top_p,
+        "sampling.top_k": top_k,
+        "sampling.max_tokens": max_tokens,
+        "sampling.banned_ids": ban_id or None,
+        "sampling.banned_tokens": [t for t in ban_token if t] if ban_token else None,
+    }
+
+
+def main() -> None:
+    """Run the command line; errors of ours end in one line and exit code 2 (1: lost on the way)."""
+    try:
+        app(prog_name="python -m legato.rl")
+    except ConfigError as e:
+        err.print(f"error: {e}", style="red", highlight=False, markup=False)
+        sys.exit(2)
+    except LegatoError as e:
+        err.print(f"failed: {e}", style="red", highlight=False, markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("interrupted; run the same command again to go on from here", highlight=False)
+        sys.exit(130)

@@ -1,0 +1,368 @@
+"""Collect one batch: every task a group, every attempt a record in the run directory.
+
+Everything that can be wrong with the request is found before a desktop or a file exists. After
+that the order of teardown is fixed: attempts stop, desktops close, the log closes, and whatever
+ended until then is in the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from legato.desktop.contract import Task
+from legato.errors import ConfigError, LegatoError
+from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
+from legato.rl.driver import Driver, GroupOptions, GroupResult
+from legato.rl.group import Group, extra_attempts
+from legato.rl.harness import make_harness
+from legato.rl.policy import HttpPolicy, PolicyConfig
+from legato.rl.pool import Pool
+from legato.rl.progress import Observer, Silent
+from legato.rl.manifest import Manifest
+from legato.rl.record import RunDir
+from legato.rl.rollout import Limits
+from legato.rl.settings import Settings
+from legato.rl.summary import Summary, summarise
+from legato.rl.tokens import load_tokenizer
+from legato.rl.types import Rollout, Sampling, Status, Tokenizer
+from legato.rl.worker import Worker
+from legato.tasks import load_tasks
+
+Tasks = str | Path | Sequence[Mapping[str, Any]] | Sequence[Task]
+
+WRITE_DEADLINE_S = 300.0
+"""Longest that one record may wait for the disk, behind others."""
+
+
+def collect(
+    tasks: Tasks,
+    policy: PolicyConfig,
+    *,
+    out: str | Path,
+    desktops: int = 4,
+    group: int = 4,
+    oversample: float = 0.0,
+    max_steps: int = 15,
+    max_inflight: int | None = None,
+    rollout_timeout: float | None = None,
+    env_retries: int = 1,
+    min_group: int = 2,
+    seed: int | None = None,
+    harness: HarnessConfig | str = "qwen3_5",
+    sampling: SamplingConfig | None = None,
+    desktop: DesktopConfig | None = None,
+    observer: Observer | None = None,
+) -> Summary:
+    """Run one group of attempts per task, write them to ``out`` and return the summary.
+
+    ``tasks`` is a tasks.json path, its entries, or tasks already loaded. An existing ``out`` is
+    resumed: attempts that came to an end are neither repeated nor counted twice.
+
+    Raises ``ConfigError`` before anything starts when the request cannot be served,
+    ``PolicyFailure`` or ``EnvFailure`` when the model server or every desktop is lost on the way;
+    what finished until then is in ``out``.
+    """
+    if max_inflight is not None:
+        policy = replace(policy, max_inflight=max_inflight)
+    settings = Settings(
+        policy=policy,
+        sampling=sampling or SamplingConfig(),
+        desktop=desktop or DesktopConfig(),
+        harness=HarnessConfig(harness) if isinstance(harness, str) else harness,
+        rollout=RolloutConfig(
+            desktops=desktops,
+            group=group,
+            oversample=oversample,
+            max_steps=max_steps,
+            rollout_timeout=rollout_timeout,
+            env_retries=env_retries,
+            min_group=min_group,
+            seed=seed,
+        ),
+    )
+    return run_collect(tasks, settings, out=out, observer=observer)
+
+
+def run_collect(
+    tasks: Tasks, settings: Settings, *, out: str | Path, observer: Observer | None = None
+) -> Summary:
+    """:func:`collect` with everything decided in ``settings``.
+
+    Ctrl-C (and SIGTERM) once stops the attempts, finishes writing and closes the desktops; twice
+    kills the desktops and ends the process at once.
+    """
+    return asyncio.run(_interruptible(collect_async(tasks, settings, out=out, observer=observer)))
+
+
+async def collect_async(
+    tasks: Tasks, settings: Settings, *, out: str | Path, observer: Observer | None = None
+) -> Summary:
+    """:func:`run_collect` on a running event loop. Cancelling it stops the batch cleanly."""
+    watch = observer or Silent()
+    run_dir = Path(out)
+    batch = _check(tasks, settings)
+    run = RunDir.create_or_resume(run_dir, manifest(batch.tasks, settings))
+    writer = Worker("record-writer")
+    try:
+        plans = _plan(batch.tasks, run, settings.rollout, watch)
+        if plans:
+            async with open_driver(batch, settings) as driver:
+
+                async def keep(rollout: Rollout) -> None:
+                    await writer.call(lambda: run.append(rollout), WRITE_DEADLINE_S)
+                    watch.rollout_ended(rollout)
+
+                driver.on_rollout = keep
+                await _run_groups(driver, plans, watch)
+    finally:
+        await writer.idle(WRITE_DEADLINE_S)
+        writer.stop()
+        run.close()
+        summary = summarise(run_dir)
+        summary.write(run_dir)
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A checked request: nothing in it can fail for a reason known beforehand."""
+
+    tasks: list[Task]
+    tokenizer: Tokenizer | None
+    sampling: Sampling
+
+
+def _check(tasks: Tasks, settings: Settings) -> Batch:
+    settings.desktop.factory()
+    loaded = load(tasks, settings.desktop)
+    tokenizer = tokenizer_for(settings.policy)
+    _harness(settings, tokenizer)
+    return Batch(loaded, tokenizer, resolve_sampling(settings, tokenizer))
+
+
+@contextlib.asynccontextmanager
+async def open_driver(batch: Batch, settings: Settings) -> AsyncIterator[Driver]:
+    """A driver with its policy connected and its desktops booting; closed on the way out."""
+    policy = HttpPolicy(settings.policy, tokenizer=batch.tokenizer)
+    rollout = settings.rollout
+    try:
+        await policy.connect()
+        async with Pool(
+            settings.desktop.factory(),
+            settings.desktop.desktop_options(),
+            size=rollout.desktops,
+            standby=settings.desktop.standby,
+        ) as pool:
+            with _killed_on_exit(pool):
+                yield Driver(
+                    pool,
+                    policy,
+                    _harness(settings, batch.tokenizer),
+                    policy_model=settings.policy.model,
+                    sampling=batch.sampling,
+                    limits=Limits(rollout.max_steps, rollout.rollout_timeout),
+                    groups=GroupOptions(
+                        rollout.group, rollout.oversample, rollout.env_retries, rollout.min_group
+                    ),
+                )
+    finally:
+        await policy.aclose()
+
+
+def load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
+    """Load and check tasks against the backend they will run on. Raises ``ConfigError``."""
+    if isinstance(tasks, str | Path) or (tasks and isinstance(tasks[0], Mapping)):
+        loaded: list[Task] = load_tasks(
+            tasks, backend=desktop.backend_name, osworld_path=desktop.osworld_path
+        )
+    else:
+        loaded = [t for t in tasks if not isinstance(t, Mapping)]
+    if not loaded:
+        raise ConfigError("there are no tasks to run")
+    return loaded
+
+
+def tokenizer_for(policy: PolicyConfig) -> Tokenizer | None:
+    """The policy's tokenizer; ``None`` when only chat is left (its own name was not found)."""
+    if policy.api == "chat" and policy.tokenizer is None:
+        return None
+    try:
+        return load_tokenizer(policy.tokenizer or policy.model)
+    except ConfigError:
+        if policy.tokenizer is not None or policy.api == "tokens":
+            raise
+        return None
+
+
+def resolve_sampling(settings: Settings, tokenizer: Tokenizer | None = None) -> Sampling:
+    """The sampling to send: banned tokens as ids of the policy's own tokenizer."""
+    chosen = settings.sampling
+    tokenizer = tokenizer or tokenizer_for(settings.policy)
+    banned = set(chosen.banned_ids)
+    if tokenizer is not None:
+        found = (tokenizer.special(token) for token in chosen.banned_tokens)
+        banned.update(token_id for token_id in found if token_id is not None)
+    return Sampling(
+        temperature=chosen.temperature,
+        top_p=chosen.top_p,
+        top_k=chosen.top_k,
+        max_tokens=chosen.max_tokens,
+        banned_ids=tuple(sorted(banned)),
+        seed=settings.rollout.seed,
+    )
+
+
+def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
+    """What a run directory says of its batch; the policy's key is no part of it."""
+    policy, desktop, rollout = settings.policy, settings.desktop, settings.rollout
+    return Manifest(
+        tasks=[
+            {
+                "task_id": task.task_id,
+                "domain": task.domain,
+                "instruction": task.instruction,
+                "config": dict(task.config),
+            }
+            for task in tasks
+        ],
+        group=rollout.group,
+        settings={
+            "policy": {"model": policy.model, "version": policy.version, "api": policy.api},
+            "sampling": asdict(settings.sampling),
+            "harness": asdict(settings.harness),
+            "desktop": {
+                "backend": desktop.backend_name,
+                "width": desktop.width,
+                "height": desktop.height,
+                "ready_signal": desktop.ready_signal,
+                "fixed_wait": desktop.fixed_wait,
+                "options": dict(desktop.options),
+            },
+            "max_steps": rollout.max_steps,
+            "rollout_timeout": rollout.rollout_timeout,
+            "oversample": rollout.oversample,
+            "min_group": rollout.min_group,
+            "seed": rollout.seed,
+        },
+        session={
+            "url": policy.url,
+            "tokenizer": policy.tokenizer,
+            "step_timeout": policy.step_timeout,
+            "retries": policy.retries,
+            "max_inflight": policy.max_inflight,
+            "desktops": rollout.desktops,
+            "env_retries": rollout.env_retries,
+            "fast_reset": desktop.fast_reset,
+            "standby": desktop.standby,
+            "ready_timeout": desktop.ready_timeout,
+        },
+    )
+
+
+def _harness(settings: Settings, tokenizer: Tokenizer | None) -> Any:
+    return make_harness(
+        settings.harness.name,
+        tokenizer=tokenizer,
+        image_max=settings.harness.image_max,
+        **settings.harness.options,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenGroup:
+    """A group with attempts to run, and what an earlier run left of it."""
+
+    task: Task
+    finished: list[tuple[int, Status, float | None]]
+    tries: dict[int, int]
+
+
+def _plan(
+    tasks: Sequence[Task], run: RunDir, rollout: RolloutConfig, watch: Observer
+) -> list[_OpenGroup]:
+    plans = {task.task_id: _OpenGroup(task, [], {}) for task in tasks}
+    for (group_id, number), end in run.finished.items():
+        plans[group_id].finished.append((number, end.status, end.reward))
+    for (group_id, number), count in run.tries.items():
+        plans[group_id].tries[number] = count
+    todo: list[_OpenGroup] = []
+    done = 0
+    for plan in plans.values():
+        group = Group(rollout.group, extra_attempts(rollout.group, rollout.oversample))
+        if group.begin(plan.finished, plan.tries):
+            todo.append(plan)
+        done += len(group.rewards)
+    watch.batch_started(len(todo), rollout.group * len(tasks), done)
+    return todo
+
+
+async def _run_groups(driver: Driver, plans: Sequence[_OpenGroup], watch: Observer) -> None:
+    async def one(number: int, plan: _OpenGroup) -> None:
+        result = await driver.run_group(
+            plan.task,
+            plan.task.task_id,
+            priority=number,
+            finished=plan.finished,
+            tries=plan.tries,
+        )
+        watch.group_ended(result)
+
+    try:
+        async with asyncio.TaskGroup() as groups:
+            for number, plan in enumerate(plans):
+                groups.create_task(one(number, plan))
+    except* LegatoError as failures:
+        raise failures.exceptions[0] from None
+
+
+# --- interruption ------------------------------------------------------------------------------
+
+_kill_switches: set[Callable[[], None]] = set()
+
+
+@contextlib.contextmanager
+def _killed_on_exit(pool: Pool) -> Any:
+    """Let a second Ctrl-C reach the pool's desktops."""
+    _kill_switches.add(pool.kill_all)
+    try:
+        yield
+    finally:
+        _kill_switches.discard(pool.kill_all)
+
+
+async def _interruptible(batch: Any) -> Summary:
+    """Await ``batch``; the first SIGINT or SIGTERM cancels it, the second ends the process."""
+    work = asyncio.ensure_future(batch)
+    if threading.current_thread() is not threading.main_thread():
+        return await work  # type: ignore[no-any-return]
+    loop = asyncio.get_running_loop()
+    interrupted = False
+
+    def on_signal() -> None:
+        nonlocal interrupted
+        if interrupted:
+            for kill in list(_kill_switches):
+                kill()
+            os._exit(130)
+        interrupted = True
+        work.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await work  # type: ignore[no-any-return]
+    except asyncio.CancelledError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
