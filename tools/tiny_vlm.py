@@ -1,7 +1,8 @@
 """Make a tiny random-init Qwen vision-language checkpoint on the spot, without a model hub.
 
-    python tools/tiny_vlm.py OUT [--family qwen3_vl] [--seed 0] [--generation top_k=20]
+    python tools/tiny_vlm.py [OUT] [--family qwen3_vl] [--seed 0] [--generation top_k=20]
 
+prints the directory of the checkpoint, without OUT one that is kept under ``.cache``.
 It has everything a real checkpoint has (weights, byte-level BPE tokenizer, image processor, chat
 template), loads in vLLM and transformers alike, and is the same to the byte for the same
 arguments and library versions. It knows nothing: it is there to exercise the real code paths.
@@ -330,7 +331,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a tiny random Qwen-VL checkpoint.")
-    parser.add_argument("out", type=Path, help="new directory to write")
+    parser.add_argument("out", type=Path, nargs="?", help="new directory (default: a cached one)")
     parser.add_argument("--family", choices=get_args(Family), default="qwen3_vl")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -342,8 +343,12 @@ def main() -> None:
         help="a field of generation_config.json, such as top_k=20; may be repeated",
     )
     args = parser.parse_args()
-    build_checkpoint(args.out, args.family, args.seed, dict(args.generation))
-    print(args.out)
+    out: Path | None = args.out
+    if out is None:
+        out = cached_checkpoint(args.family, args.seed, dict(args.generation))
+    else:
+        build_checkpoint(out, args.family, args.seed, dict(args.generation))
+    print(out)
 
 
 if __name__ == "__main__":
