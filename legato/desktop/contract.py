@@ -264,11 +264,19 @@ class Machine(Protocol):
 class Task(Protocol):
     """What a desktop must know of a task. :mod:`legato.tasks` has the implementations."""
 
-    task_id: str
-    domain: str
-    instruction: str
-    config: Mapping[str, Any]
-    """The task as read, JSON-serialisable."""
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def instruction(self) -> str: ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The task as read, JSON-serialisable."""
+        ...
 
     def setup(self, machine: Machine) -> None:
         """Bring a clean machine to the task's start; raises ``EnvFailure`` if that fails."""
