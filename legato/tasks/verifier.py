@@ -6,7 +6,8 @@ system. It runs under ``python -I -S``, without network where the kernel allows,
 when started by root, with limits on CPU, memory and output and a wall-clock deadline
 (:mod:`legato.tasks.verifier_child` applies them to itself before it loads the judge).
 
-Each check is ``{"name": str, "kind": "progress" | "guard", "passed": bool, "detail": str}``.
+Each check is ``{"name": str, "kind": "progress" | "guard", "passed": bool, "detail": str}``,
+the last optional, and may carry partial credit as ``"share"`` in [0, 1].
 Whatever else comes out is a broken verifier, :class:`~legato.errors.GradeFailure`, and never a
 verdict of 0. A judge therefore treats what the agent left behind (wrong encodings, giants,
 binaries) as failed checks.
@@ -52,6 +53,7 @@ class _CheckLine(BaseModel):
     kind: Literal["progress", "guard"]
     passed: bool
     detail: str = Field(default="", max_length=2000)
+    share: float | None = Field(default=None, ge=0.0, le=1.0)
 
 
 class _Verdict(BaseModel):
@@ -83,7 +85,7 @@ def run_judge(
     names = [line.name for line in verdict.checks]
     if len(set(names)) < len(names):
         raise GradeFailure(f"verifier {judge.name} named a check twice", transient=False)
-    return [Check(c.name, c.kind, c.passed, c.detail) for c in verdict.checks]
+    return [Check(c.name, c.kind, c.passed, c.detail, c.share) for c in verdict.checks]
 
 
 def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:

@@ -1,0 +1,97 @@
+"""What every seeded task of ours has in common.
+
+A seed decides names, values, layout and initial data; nothing on the screen depends on a clock
+or on chance. Grading freezes the machine, collects plain evidence and lets a judge in the
+verifier process say which checks hold (:mod:`legato.tasks.verifier`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from legato.desktop.actions import AnyAction
+from legato.desktop.contract import Machine, Score
+from legato.errors import FileTooLarge
+from legato.tasks.scoring import score_checks
+from legato.tasks.verifier import pack_bytes, run_judge
+
+MAX_FILE = 2**20
+"""Largest file that is handed to a judge, in bytes; of larger ones it learns only that."""
+MAX_FILES = 200
+"""Most files of a folder that are handed to a judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeededTask(ABC):
+    """One variant. Implements :class:`legato.desktop.contract.Task` on any machine."""
+
+    suite: ClassVar[str]
+    name: ClassVar[str]
+    judge: ClassVar[Path]
+    """The judge's file."""
+
+    seed: int
+    task_id: str
+
+    @property
+    def domain(self) -> str:
+        return self.suite
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The entry of a tasks file that loads this very task."""
+        return {
+            "task_id": self.task_id,
+            "suite": self.suite,
+            "task": self.name,
+            "seed": self.seed,
+        }
+
+    @property
+    @abstractmethod
+    def instruction(self) -> str: ...
+
+    @abstractmethod
+    def setup(self, machine: Machine) -> None: ...
+
+    @abstractmethod
+    def evidence(self, machine: Machine) -> dict[str, Any]:
+        """What the judge needs to know, from a frozen machine; JSON-serialisable."""
+
+    @abstractmethod
+    def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        """A way to solve the task by GUI actions alone, ending with ``done``.
+
+        The machine serves to look at windows between actions, as eyes would; nothing else.
+        """
+
+    def grade(self, machine: Machine) -> Score:
+        machine.freeze()
+        return score_checks(run_judge(self.judge, self.evidence(machine)))
+
+
+def pack_file(machine: Machine, path: str) -> dict[str, Any] | None:
+    """A guest file as evidence: its bytes, or only that it is too large; ``None`` if absent."""
+    try:
+        data = machine.read_file(path, limit=MAX_FILE)
+    except FileTooLarge:
+        return {"too_large": True}
+    return None if data is None else {"data": pack_bytes(data)}
+
+
+def pack_folder(machine: Machine, path: str) -> dict[str, Any]:
+    """Everything below a guest folder as evidence: relative path -> file, ``None`` for others.
+
+    Folders end in ``/`` and are listed when empty. Past ``MAX_FILES`` only the count is kept.
+    """
+    names = machine.list_files(path)
+    if len(names) > MAX_FILES:
+        return {"count": len(names), "files": None}
+    files = {
+        name: None if name.endswith("/") else pack_file(machine, f"{path}/{name}") for name in names
+    }
+    return {"count": len(names), "files": files}
