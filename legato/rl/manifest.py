@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from legato import __version__
 from legato.errors import ConfigError
+from legato.rl.advantage import MIN_GROUP
 from legato.rl.schema import SCHEMA, dump_json
 from legato.rl.store import replacing
 
@@ -29,6 +30,8 @@ class Manifest:
     """The tasks as JSON; empty when they stream in from a trainer."""
     group: int | None = None
     """Attempts wanted per group, ``None`` if it varies."""
+    min_group: int = MIN_GROUP
+    """Fewest verdicts from which a group is trained."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What shapes a rollout or its group (model, policy version, sampling, harness, backend, step
     limit ...). A run is resumed only with the same settings, policy version included: a group half
@@ -48,8 +51,7 @@ def existing_run(path: RunPath) -> Path:
 
 def read_manifest(path: RunPath) -> Manifest:
     """What a run was started with, ``session`` apart; raises :class:`ConfigError` if no run."""
-    stored = _stored(existing_run(path))
-    return Manifest(tasks=stored["tasks"], group=stored["group"], settings=stored["settings"])
+    return Manifest(**_stored(existing_run(path)))
 
 
 def agree(folder: Path, manifest: Manifest) -> None:
@@ -59,6 +61,7 @@ def agree(folder: Path, manifest: Manifest) -> None:
             {
                 "tasks": [dict(task) for task in manifest.tasks],
                 "group": manifest.group,
+                "min_group": manifest.min_group,
                 "settings": dict(manifest.settings),
             }
         )
@@ -76,6 +79,7 @@ def agree(folder: Path, manifest: Manifest) -> None:
     stored = _stored(folder)
     differing = [
         *_differences("group", stored["group"], wanted["group"]),
+        *_differences("min_group", stored["min_group"], wanted["min_group"]),
         *_differences("settings", stored["settings"], wanted["settings"]),
         *_task_differences(stored["tasks"], wanted["tasks"]),
     ]
@@ -92,7 +96,7 @@ def _stored(folder: Path) -> dict[str, Any]:
         stored = json.loads(path.read_bytes())
         if stored["schema"] != RUN_SCHEMA:
             raise ConfigError(f"{path} has the unknown schema {stored['schema']!r}")
-        return {"tasks": stored["tasks"], "group": stored["group"], "settings": stored["settings"]}
+        return {key: stored[key] for key in ("tasks", "group", "min_group", "settings")}
     except (ValueError, KeyError, TypeError) as e:
         raise ConfigError(f"{path} is not a run's manifest: {e}; choose another --out") from e
 

@@ -27,7 +27,7 @@ from legato import __version__
 from legato.desktop.contract import Screenshot
 from legato.errors import ConfigError, DiskFullError, StorageError
 from legato.rl.manifest import Manifest, RunPath, agree, existing_run
-from legato.rl.schema import IMAGE_SCHEME, SCHEMA, RolloutRecord, dump_json, encode
+from legato.rl.schema import IMAGE_SCHEME, SCHEMA, RolloutRecord, StoredRecord, dump_json, encode
 from legato.rl.store import Blobs, Lock, Log, read_log
 from legato.rl.types import Rollout, Status
 
@@ -173,7 +173,7 @@ class RunDir:
             self.finished[key] = FinishedAttempt(status, record["reward"], record["rollout_id"])
 
 
-def read_records(path: RunPath) -> Iterator[RolloutRecord]:
+def read_records(path: RunPath) -> Iterator[StoredRecord]:
     """Every record of a run in the order written, one at a time in memory.
 
     Raises :class:`ConfigError` if there is no run at ``path``, :class:`StorageError` for a damaged
@@ -250,7 +250,7 @@ def _images(folder: Path) -> Blobs:
     return Blobs(folder / "images", ".png")
 
 
-def _scan(folder: Path) -> Iterator[tuple[RolloutRecord, int]]:
+def _scan(folder: Path) -> Iterator[tuple[StoredRecord, int]]:
     path = folder / "rollouts.jsonl"
     for record, end in read_log(path):
         if record.get("schema") != SCHEMA:
@@ -258,7 +258,7 @@ def _scan(folder: Path) -> Iterator[tuple[RolloutRecord, int]]:
                 f"{path} holds a record of schema {record.get('schema')!r}; this version of "
                 f"legato reads {SCHEMA}"
             )
-        yield cast(RolloutRecord, record), end
+        yield cast(StoredRecord, record), end
 
 
 def _lock(folder: Path) -> Lock:

@@ -129,6 +129,15 @@ class RolloutRecord(TypedDict):
     extra: dict[str, Any]
 
 
+class StoredRecord(RolloutRecord):
+    """A record as it lies in a run directory."""
+
+    session: int
+    """Which of the processes that wrote to the directory made it, from 0."""
+    recorded_at: float
+    """Unix time in seconds."""
+
+
 @dataclass(slots=True)
 class Encoded:
     """A record and the files it refers to."""

@@ -177,10 +177,8 @@ class Blobs:
     def get(self, name: str) -> bytes:
         """The bytes of a blob; raises :class:`StorageError` if missing or not what was stored."""
         path = self.path(name)
-        try:
+        with storage_errors(path):
             data = path.read_bytes()
-        except FileNotFoundError:
-            raise StorageError(f"{path} is missing: the run directory is incomplete") from None
         if sha256(data) != name:
             raise StorageError(f"{path} is damaged: its bytes no longer match its name")
         return data
@@ -229,11 +227,9 @@ def read_log(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     Works while the file is being written. A torn last line is left out; a missing file has no
     lines; a damaged line before the last raises :class:`StorageError`.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(path, "rb"))
-        except FileNotFoundError:
-            return
+    if not path.exists():
+        return
+    with storage_errors(path), open(path, "rb") as file:
         offset, bad = 0, 0
         for number, line in enumerate(file, start=1):
             if bad:
@@ -246,9 +242,9 @@ def read_log(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
                 return
             try:
                 value = json.loads(line)
-                if not isinstance(value, dict):
-                    raise ValueError("not an object")
             except ValueError:
+                value = None
+            if isinstance(value, dict):
+                yield value, offset
+            else:
                 bad = number
-                continue
-            yield value, offset
