@@ -176,6 +176,22 @@ class Harness(Protocol):
         """Begin a rollout on a screen of (width, height) pixels. Pure CPU, a few milliseconds."""
         ...
 
+    def view(self, screenshot: Screenshot) -> Screenshot:
+        """The screenshot as the model is to see it; the same object if it is so already.
+
+        ``observe`` calls it too. Resizing costs milliseconds and needs raw pixels, so a driver may
+        call it on the desktop's thread, before sealing, and observe the result.
+        """
+        ...
+
+    def render_reply(self, action: AnyAction, screen: tuple[int, int]) -> str:
+        """A well-formed reply that asks for ``action``, as supervised rows need it.
+
+        Read back, it gives the action within the rounding of the coordinate grid. Raises
+        :class:`~legato.errors.ActionError` if the grammar has no words for it.
+        """
+        ...
+
 
 class Tokenizer(Protocol):
     """The little that token-in, token-out needs of a tokenizer."""
