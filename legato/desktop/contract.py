@@ -357,7 +357,7 @@ class CanCheckHealth(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class DesktopOptions:
     """What every backend understands; a backend's own options extend this."""
 
