@@ -7,22 +7,21 @@ import fails. Declaring their schemas first is enough: image processors use no o
 
 import importlib
 import sys
-from typing import Any
 
-_keep: list[Any] = []  # a torch Library takes its schemas along when it is collected
+_keep: list[object] = []  # a torch Library takes its schemas along when it is collected
 
 
 class _DeclareFirst:
     """Acts on the first import of torchvision, then steps out of the way; finds nothing."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torchvision":
             sys.meta_path.remove(self)
             _declare()
 
 
 def _declare() -> None:
-    torch: Any = importlib.import_module("torch")
+    torch = importlib.import_module("torch")
     if torch.version.cuda is None:
         library = torch.library.Library("torchvision", "FRAGMENT")
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
