@@ -2,9 +2,7 @@
 
 A *judge* is one stdlib-only Python file with ``judge(evidence) -> list[dict]``. The evidence is
 plain JSON collected from a frozen machine, so the judge needs neither the desktop nor the file
-system. It runs under ``python -I -S``, without network where the kernel allows, as ``nobody``
-when started by root, with limits on CPU, memory and output and a wall-clock deadline
-(:mod:`legato.tasks.verifier_child` applies them to itself before it loads the judge).
+system. It runs confined (:mod:`legato.tasks.confined`) and within a wall-clock deadline.
 
 Each check is ``{"name": str, "kind": "progress" | "guard", "passed": bool, "detail": str}``,
 the last optional, and may carry partial credit as ``"share"`` in [0, 1].
@@ -17,33 +15,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from legato.desktop.contract import Check
 from legato.errors import GradeFailure
-
-_CHILD = Path(__file__).with_name("verifier_child.py")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one judgement may take."""
-
-    wall_s: float = 30.0
-    cpu_s: int = 10
-    memory_bytes: int = 512 * 2**20
-    """Address space; the interpreter itself needs about 30 MiB."""
-    output_bytes: int = 2**20
+from legato.tasks.host_process import Limits, how_it_ended, last_line, start_confined
 
 
 class _CheckLine(BaseModel):
@@ -98,13 +80,8 @@ def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
         stdin.write(evidence)
         stdin.seek(0)
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_CHILD), str(judge), json.dumps(_as_json(limits))],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env={"LC_ALL": "C.UTF-8"},
-                cwd="/",
+            child = start_confined(
+                "judge", judge, limits=limits, stdin=stdin, stdout=stdout, stderr=stderr
             )
         except OSError as e:
             raise GradeFailure(f"could not start the verifier {judge.name}: {e}") from e
@@ -118,30 +95,9 @@ def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
             child.kill()
             child.wait(5.0)
         if code != 0:
-            raise GradeFailure(f"verifier {judge.name} {_how_it_ended(code)}{_last_line(stderr)}")
+            raise GradeFailure(f"verifier {judge.name} {how_it_ended(code)}{last_line(stderr)}")
         stdout.seek(0)
         return stdout.read(limits.output_bytes + 1)
-
-
-def _as_json(limits: Limits) -> dict[str, int]:
-    return {
-        "cpu_s": limits.cpu_s,
-        "memory_bytes": limits.memory_bytes,
-        "output_bytes": limits.output_bytes,
-        "parent": os.getpid(),
-    }
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"failed (exit status {code})"
-    return f"was ended by {signal.Signals(-code).name}"
-
-
-def _last_line(stderr: IO[bytes]) -> str:
-    stderr.seek(0)
-    lines = stderr.read(2**16).decode("utf-8", "replace").strip().splitlines()
-    return f": {lines[-1][:500]}" if lines else ""
 
 
 # --- evidence ----------------------------------------------------------------------------------

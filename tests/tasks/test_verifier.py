@@ -12,8 +12,9 @@ import pytest
 
 from legato.desktop.contract import Check
 from legato.errors import GradeFailure
+from legato.tasks.host_process import Limits
 from legato.tasks.scoring import score_checks
-from legato.tasks.verifier import Limits, run_judge
+from legato.tasks.verifier import run_judge
 
 QUICK = Limits(wall_s=5.0, cpu_s=2, memory_bytes=256 * 2**20, output_bytes=2**16)
 
@@ -45,10 +46,10 @@ def test_a_verdict_comes_back_as_checks(tmp_path: Path) -> None:
     [
         ("raise RuntimeError('boom')", "boom"),
         ("import os; os._exit(0)", "valid verdict"),
-        ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 11)", "signal 11"),
         ("x = bytearray(2**30)", "MemoryError"),
         ("x = [0]\nwhile True: x = x + x", "MemoryError"),
-        ("while True: pass", "SIGXCPU"),
+        ("while True: pass", "signal 24"),
         ("import time; time.sleep(60)", "deadline"),
         ("import sys; sys.stdout.write('x' * 2**20); sys.stdout.flush()", "File too large"),
         ("print('noise'); return []", "noise"),
@@ -74,7 +75,7 @@ def test_a_broken_judge_is_a_grade_failure_and_no_verdict(
 
 
 def test_a_missing_judge_is_a_grade_failure(tmp_path: Path) -> None:
-    with pytest.raises(GradeFailure, match="gone.py"):
+    with pytest.raises(GradeFailure, match=r"gone\.py"):
         run_judge(tmp_path / "gone.py", {}, limits=QUICK)
 
 

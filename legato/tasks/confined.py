@@ -1,7 +1,13 @@
-"""The verifier's own process: confine itself, load the judge, judge, print the verdict.
+"""A host process out of the agent's reach: confine itself, load one file, do its job.
 
-Run as ``python -I -S verifier_child.py JUDGE LIMITS``; stdlib only. The evidence is read from
-standard input, the verdict written to standard output.
+Run as ``python -I -S confined.py JOB FILE LIMITS [ARGUMENT...]``; stdlib only, and so is FILE.
+JOB is ``judge`` (``FILE.judge(evidence) -> list[dict]``; evidence on standard input, the verdict
+on standard output) or ``serve`` (``FILE.open(ARGUMENT...)`` opens what it needs as the user who
+started it and returns what to run confined, until standard input closes).
+
+Confined means: without network where the kernel allows, as ``nobody`` when started by root, no
+new processes, limits on CPU, memory and file size. It ends with the driver: a judge with the
+thread that waits for it; a server, which outlives threads, when its standard input closes.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 _CLONE_NEWUSER = 0x10000000
@@ -40,17 +47,17 @@ def _limit(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (output, output))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    # No children, so that ending this process ends all of the verifier.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    # No children, so that ending this process ends all of it.
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
 def _load(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("judge", path)
+    spec = importlib.util.spec_from_file_location("confined_job", path)
     if spec is None or spec.loader is None:
         sys.exit(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["judge"] = module
+    sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
 
@@ -62,20 +69,27 @@ def _drop_root() -> None:
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
+def _judge(module: ModuleType) -> None:
+    evidence = json.loads(sys.stdin.buffer.read())
+    json.dump({"checks": module.judge(evidence)}, sys.stdout)
+    sys.stdout.flush()
+
+
 def main() -> None:
-    limits: dict[str, int] = json.loads(sys.argv[2])
+    job, path, limits_json, *arguments = sys.argv[1:]
+    limits: dict[str, int] = json.loads(limits_json)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _leave_network(libc)
     _limit(limits)
     # Loaded before root is dropped: the interpreter's files may be readable by root alone.
-    judge = _load(sys.argv[1])
+    module = _load(path)
+    run: Callable[[], None] = module.open(*arguments) if job == "serve" else lambda: _judge(module)
     _drop_root()
-    # Last, since a change of user clears it.
-    _die_with(limits["parent"], libc)
-    evidence = json.loads(sys.stdin.buffer.read())
-    json.dump({"checks": judge.judge(evidence)}, sys.stdout)
-    sys.stdout.flush()
+    if job == "judge":
+        # Last, since a change of user clears it.
+        _die_with(limits["parent"], libc)
+    run()
 
 
 if __name__ == "__main__":
