@@ -34,9 +34,7 @@ Tokenizer = Annotated[
 ]
 Api = Annotated[
     str | None,
-    typer.Option(
-        "--api", help="auto, tokens (token ids in and out) or chat. [default: auto]"
-    ),
+    typer.Option("--api", help="auto, tokens (token ids in and out) or chat. [default: auto]"),
 ]
 Version = Annotated[str | None, typer.Option("--version", help="Policy version to record.")]
 StepTimeout = Annotated[
@@ -63,9 +61,7 @@ BanToken = Annotated[
 ]
 Harness = Annotated[
     str | None,
-    typer.Option(
-        "--harness", help="qwen3_5, qwen3_vl, qwen2_5_vl, compact. [default: qwen3_5]"
-    ),
+    typer.Option("--harness", help="qwen3_5, qwen3_vl, qwen2_5_vl, compact. [default: qwen3_5]"),
 ]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="A YAML file of settings, over the groups.")

@@ -20,21 +20,22 @@ from typing import Any
 from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
-from legato.rl.driver import Driver, GroupOptions, GroupResult
+from legato.rl.driver import Driver, GroupOptions
 from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
+from legato.rl.manifest import Manifest
 from legato.rl.policy import HttpPolicy, PolicyConfig
+from legato.rl.policy.config import KEY_VARIABLE
 from legato.rl.pool import Pool
 from legato.rl.progress import Observer, Silent
-from legato.rl.manifest import Manifest
 from legato.rl.record import RunDir
 from legato.rl.rollout import Limits
 from legato.rl.settings import Settings
 from legato.rl.summary import Summary, summarise
 from legato.rl.tokens import load_tokenizer
-from legato.rl.types import Rollout, Sampling, Status, Tokenizer
+from legato.rl.types import Harness, Rollout, Sampling, Status, Tokenizer
 from legato.rl.worker import Worker
-from legato.tasks import load_tasks
+from legato.tasks import load_tasks, parse_tasks
 
 Tasks = str | Path | Sequence[Mapping[str, Any]] | Sequence[Task]
 
@@ -154,7 +155,7 @@ async def open_driver(batch: Batch, settings: Settings) -> AsyncIterator[Driver]
     policy = HttpPolicy(settings.policy, tokenizer=batch.tokenizer)
     rollout = settings.rollout
     try:
-        await policy.connect()
+        await greet(policy)
         async with Pool(
             settings.desktop.factory(),
             settings.desktop.desktop_options(),
@@ -177,17 +178,36 @@ async def open_driver(batch: Batch, settings: Settings) -> AsyncIterator[Driver]
         await policy.aclose()
 
 
+async def greet(policy: HttpPolicy) -> None:
+    """Find out in one request that the server is up, takes the key and serves the model.
+
+    Raises ``ConfigError`` or ``PolicyFailure``. A server that lists no models is believed.
+    """
+    answer = await policy.get(f"{policy.config.url}/models")
+    if answer.status_code in (401, 403):
+        raise ConfigError(
+            f"the model server refused the key (HTTP {answer.status_code}): set {KEY_VARIABLE}"
+        )
+    try:
+        served = [str(model["id"]) for model in answer.json()["data"]]
+    except (ValueError, LookupError, TypeError):
+        return
+    if served and policy.config.model not in served:
+        raise ConfigError(
+            f"the server does not serve {policy.config.model!r}; it serves {', '.join(served)}"
+        )
+
+
 def load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
     """Load and check tasks against the backend they will run on. Raises ``ConfigError``."""
-    if isinstance(tasks, str | Path) or (tasks and isinstance(tasks[0], Mapping)):
-        loaded: list[Task] = load_tasks(
-            tasks, backend=desktop.backend_name, osworld_path=desktop.osworld_path
-        )
-    else:
-        loaded = [t for t in tasks if not isinstance(t, Mapping)]
-    if not loaded:
-        raise ConfigError("there are no tasks to run")
-    return loaded
+    backend = desktop.backend_name
+    checkout = Path(desktop.osworld_path).expanduser() if desktop.osworld_path else None
+    if isinstance(tasks, str | Path):
+        return load_tasks(tasks, backend=backend, osworld_path=checkout)
+    entries = [task for task in tasks if isinstance(task, Mapping)]
+    if entries or not tasks:
+        return parse_tasks(entries, backend=backend, osworld_path=checkout)
+    return [task for task in tasks if not isinstance(task, Mapping)]
 
 
 def tokenizer_for(policy: PolicyConfig) -> Tokenizer | None:
@@ -267,7 +287,7 @@ def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
     )
 
 
-def _harness(settings: Settings, tokenizer: Tokenizer | None) -> Any:
+def _harness(settings: Settings, tokenizer: Tokenizer | None) -> Harness:
     return make_harness(
         settings.harness.name,
         tokenizer=tokenizer,

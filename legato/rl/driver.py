@@ -102,7 +102,8 @@ class Driver:
 
         ``priority`` orders groups that wait for desktops, lowest first. ``finished`` lists the
         attempts (number, status, reward) of this very group that an earlier run brought to an
-        end, ``tries`` what it spent on the others. ``size`` and ``sampling`` override the driver's own, for validation runs.
+        end, ``tries`` what it spent on the others. ``size`` and ``sampling`` override the
+        driver's own, for validation runs.
 
         Raises ``PolicyFailure`` once many attempts in a row, over all groups, died of the model
         server, and ``EnvFailure`` when no desktop can be started any more.

@@ -100,10 +100,6 @@ class Lease:
             self._failed = True
             raise EnvFailure(f"{what} on desktop {self.slot}: {type(e).__name__}: {e}") from e
 
-    def mark_failed(self) -> None:
-        """Distrust the desktop: it is replaced, not reset, after the release."""
-        self._failed = True
-
     def release(self) -> None:
         """Give the desktop back; it is made clean, or replaced, in the background. Idempotent."""
         if not self._released:

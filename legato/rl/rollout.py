@@ -95,9 +95,8 @@ class _Episode:
 
     async def steps(self, max_steps: int, until: float | None) -> None:
         at = time.monotonic()
-        screenshot = await self.lease.call("observe", _observe, self.deadlines.observe)
+        screenshot = await self.lease.call("observe", self._observe, self.deadlines.observe)
         self.rollout.timing.obs_s += time.monotonic() - at
-        self._check_size(screenshot)
         conversation = self.harness.start(self.task.instruction, self.screen)
         note: str | None = None
         ended = False
@@ -128,7 +127,6 @@ class _Episode:
                 actions = []
                 step.actions.append(ActionTaken(None, error=str(e)))
             screenshot = await self._act(actions, step.actions)
-            self._check_size(screenshot)
             note = next((taken.error for taken in step.actions if taken.error), None)
             ended = any(
                 taken.action is not None and taken.action.action_type in ENDS_EPISODE
@@ -163,7 +161,9 @@ class _Episode:
         )
         timing = self.rollout.timing
         try:
-            return await self.lease.call("act", lambda d: _perform(d, actions, taken), deadline)
+            return await self.lease.call(
+                "act", lambda d: self._perform(d, actions, taken), deadline
+            )
         finally:
             for action in taken:
                 timing.act_s += action.act_s
@@ -183,42 +183,40 @@ class _Episode:
         self.rollout.status = Status.TRUNCATED
         self.rollout.truncated_by = "time" if by == "time" else "context"
 
-    def _check_size(self, screenshot: Screenshot) -> None:
-        size = (screenshot.width, screenshot.height)
-        if size != self.screen:
-            self.lease.mark_failed()
+    # --- on the desktop's thread -----------------------------------------------------------------
+
+    def _perform(
+        self, desktop: Desktop, actions: Sequence[AnyAction], taken: list[ActionTaken]
+    ) -> Screenshot:
+        for action in actions:
+            entry = ActionTaken(action)
+            taken.append(entry)
+            try:
+                result = desktop.act(action)
+            except ActionError as e:
+                entry.error = str(e)
+                break
+            entry.act_s = result.act_s
+            entry.wait_s = result.ready.seconds
+            entry.ready_s = 0.0 if result.ready.reason == "fixed" else result.ready.seconds
+            entry.ready_reason = result.ready.reason
+            if action.action_type in ENDS_EPISODE:
+                break
+        at = time.monotonic()
+        screenshot = self._observe(desktop)
+        if taken:
+            taken[-1].obs_s = time.monotonic() - at
+        return screenshot
+
+    def _observe(self, desktop: Desktop) -> Screenshot:
+        """A screenshot as the model is to see it, encoded: all the costly work, off the loop."""
+        screenshot = desktop.observe()
+        if (screenshot.width, screenshot.height) != self.screen:
             raise EnvFailure(
-                f"desktop {self.lease.slot} sent a {size[0]}x{size[1]} screenshot; "
-                f"{self.screen[0]}x{self.screen[1]} was asked for"
+                f"desktop {self.lease.slot} sent a {screenshot.width}x{screenshot.height} "
+                f"screenshot; {self.screen[0]}x{self.screen[1]} was asked for"
             )
-
-
-def _observe(desktop: Desktop) -> Screenshot:
-    return desktop.observe().seal()
-
-
-def _perform(
-    desktop: Desktop, actions: Sequence[AnyAction], taken: list[ActionTaken]
-) -> Screenshot:
-    for action in actions:
-        entry = ActionTaken(action)
-        taken.append(entry)
-        try:
-            result = desktop.act(action)
-        except ActionError as e:
-            entry.error = str(e)
-            break
-        entry.act_s = result.act_s
-        entry.wait_s = result.ready.seconds
-        entry.ready_s = 0.0 if result.ready.reason == "fixed" else result.ready.seconds
-        entry.ready_reason = result.ready.reason
-        if action.action_type in ENDS_EPISODE:
-            break
-    at = time.monotonic()
-    screenshot = _observe(desktop)
-    if taken:
-        taken[-1].obs_s = time.monotonic() - at
-    return screenshot
+        return self.harness.view(screenshot).seal()
 
 
 def _loop_time(until: float | None) -> float | None:
