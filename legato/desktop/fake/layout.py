@@ -21,13 +21,13 @@ from legato.desktop.fake.spec import (
     SliderSpec,
     WidgetSpec,
 )
+from legato.desktop.fake.text_field import TextField
 from legato.desktop.fake.widgets import (
     Button,
     CheckBox,
     ListBox,
     Slider,
     TabStrip,
-    TextField,
     Widget,
 )
 from legato.errors import ConfigError

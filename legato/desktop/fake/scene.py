@@ -11,7 +11,7 @@ from legato.desktop.fake import drawing as d
 from legato.desktop.fake.generate import scene_of
 from legato.desktop.fake.layout import lay_out
 from legato.desktop.fake.spec import SceneSpec, Value, describe_goal
-from legato.desktop.fake.widgets import Button, Clipboard, Stroke, TextField, Widget
+from legato.desktop.fake.widgets import Button, Clipboard, Stroke, Widget
 from legato.desktop.keys import MODIFIERS, parse_chord
 
 _CONTROL = frozenset({"Control_L", "Control_R"})
@@ -77,7 +77,7 @@ class Scene:
             reward=made / len(progress) if sound else 0.0,
             checks=(*progress, *guards),
             output=f"{made}/{len(progress)} changes made"
-            + "".join(f"; failed: {check.name}" for check in guards if not check.passed),
+            + "".join(f"; guard failed: {check.name}" for check in guards if not check.passed),
         )
 
     # --- what is seen --------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from legato.desktop import actions as a
 from legato.desktop.fake.scene import Scene, open_scene
 from legato.desktop.fake.spec import Value
-from legato.desktop.fake.widgets import ListBox, Slider, TextField, Widget
+from legato.desktop.fake.text_field import TextField
+from legato.desktop.fake.widgets import ListBox, Slider, Widget
 
 
 def reference_actions(
