@@ -7,9 +7,9 @@
 
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
+PIP := $(PYTHON) -m pip --disable-pip-version-check -qq
 # --foreground: Ctrl-C at the terminal must reach the command itself.
-BOUNDED := timeout --foreground --signal=INT --kill-after=60
+BOUNDED := timeout --foreground --kill-after=60
 
 .PHONY: setup packages demo test bench lint clean
 .DELETE_ON_ERROR:
@@ -36,7 +36,7 @@ lint: setup
 	timeout 900 $(PYTHON) -m mypy
 
 test: lint
-	$(BOUNDED) 4200 $(PYTHON) -m pytest
+	$(BOUNDED) --signal=INT 4200 $(PYTHON) -m pytest
 
 bench: setup
 	@set -e; for bench in tests/bench/bench_*.py; do \

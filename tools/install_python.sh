@@ -17,7 +17,7 @@ sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
 }
 
 pip() {
-  timeout --kill-after=30 2400 .venv/bin/python -m pip --disable-pip-version-check --quiet "$@" \
+  timeout --kill-after=30 2400 .venv/bin/python -m pip --disable-pip-version-check -qq "$@" \
     </dev/null
 }
 

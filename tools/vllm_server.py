@@ -210,7 +210,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with VllmServer(args.checkpoint, model=args.model, port=args.port, log=args.log) as server:
-            return _run_beside(server, args.command)
+            return run_beside(server, args.command)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
@@ -218,20 +218,28 @@ def main() -> int:
         return 128 + signal.SIGINT
 
 
-def _run_beside(server: VllmServer, command: Sequence[str]) -> int:
+def run_beside(server: VllmServer, command: Sequence[str]) -> int:
+    """Run a command with the server's address in its environment; returns its exit code.
+
+    Ctrl-C reaches the command too, which knows what to finish first, and is waited for. The
+    command is ended when this process is.
+    """
     names = {"LEGATO_POLICY_URL": server.url, "LEGATO_POLICY_MODEL": server.model}
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "TERM", "--", *command], env=os.environ | names
     )
     try:
         while True:
-            # Ctrl-C reaches the command too, which knows what to finish first.
             with contextlib.suppress(KeyboardInterrupt):
                 return process.wait()
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(STOP_TIMEOUT_S)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_TIMEOUT_S)
 
 
 if __name__ == "__main__":
