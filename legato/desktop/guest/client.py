@@ -1,0 +1,167 @@
+"""The driver's side of the guest program. Every call has a deadline; none is ever repeated."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from legato.desktop.contract import Completed
+from legato.desktop.guest import wire
+from legato.errors import EnvFailure, FileTooLarge
+
+REPLY_S = 10.0
+"""Deadline of a call that only has to be answered, in seconds."""
+FILE_S = 60.0
+CLEAN_S = 30.0
+
+
+class NotClean(EnvFailure):
+    """Processes or files of the agent outlived the clean-up: build the machine anew."""
+
+
+class GuestClient:
+    """One connection to one guest. Used by one thread at a time, but for :meth:`cut`.
+
+    All methods raise ``EnvFailure`` naming the call when the guest is gone, answers with an
+    error or does not answer in time; the connection is of no use after the first and last.
+    """
+
+    def __init__(self, socket_path: Path, *, deadline_s: float = REPLY_S) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._sock.settimeout(deadline_s)
+            # Through the directory's descriptor: a socket's path is limited to 107 bytes.
+            parent = os.open(socket_path.parent, os.O_PATH | os.O_DIRECTORY)
+            try:
+                self._sock.connect(f"/proc/self/fd/{parent}/{socket_path.name}")
+            finally:
+                os.close(parent)
+            self.ping(timeout=deadline_s)
+        except OSError as e:
+            self._sock.close()
+            raise EnvFailure(f"the guest program does not answer: {e}") from e
+        except EnvFailure:
+            self._sock.close()
+            raise
+
+    def cut(self) -> None:
+        """End the connection, from any thread; a call that waits in it fails at once."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # not connected any more
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def ping(self, *, timeout: float = REPLY_S) -> None:
+        self._call("ping", timeout)
+
+    def clean(self) -> None:
+        """Kill every process of the machine and restore its files; raises :class:`NotClean`."""
+        self._call("clean", CLEAN_S)
+
+    def start_session(self, width: int, height: int, *, timeout: float) -> tuple[int, int]:
+        """Start the X session; returns two descriptors, owned by the caller.
+
+        They are a fresh connection to the X server and its screen memory, an XWD file.
+        """
+        _, _, fds = self._call(
+            "session", timeout + REPLY_S, width=width, height=height, timeout=timeout
+        )
+        if len(fds) != 2:
+            raise EnvFailure(f"the guest sent {len(fds)} descriptors instead of 2")
+        return fds[0], fds[1]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Completed:
+        """Run a command to its end; one that takes longer than ``timeout`` s is killed."""
+        reply, blob, _ = self._call(
+            "run", timeout + REPLY_S, argv=list(argv), timeout=timeout, env=dict(env or {}), cwd=cwd
+        )
+        cut = reply["stdout_bytes"]
+        out, err = (part.decode("utf-8", "replace") for part in (blob[:cut], blob[cut:]))
+        if reply["timed_out"]:
+            raise EnvFailure(f"{_name(argv)} did not end within {timeout:g} s: {err[-500:]}")
+        return Completed(reply["code"], out, err)
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+        """Start a program and return its pid in the guest at once."""
+        reply, _, _ = self._call("launch", REPLY_S, argv=list(argv), env=dict(env or {}))
+        return int(reply["pid"])
+
+    def launched(self, pid: int) -> tuple[int | None, str]:
+        """Exit code (``None`` while it runs) and last output of a launched program."""
+        reply, _, _ = self._call("process", REPLY_S, pid=pid)
+        return reply["code"], reply["said"]
+
+    def write_file(self, path: str, data: bytes, mode: int) -> None:
+        self._call("write_file", FILE_S, data, path=path, mode=mode)
+
+    def read_file(self, path: str, limit: int) -> bytes | None:
+        """Raises :class:`~legato.errors.FileTooLarge` for a file over ``limit`` bytes."""
+        reply, blob, _ = self._call("read_file", FILE_S, path=path, limit=limit)
+        return blob if reply["found"] else None
+
+    def list_files(self, path: str) -> list[str]:
+        reply, _, _ = self._call("list_files", FILE_S, path=path)
+        return list(reply["files"])
+
+    def expose(self, port: int, server: Path) -> None:
+        """Let the guest's ``127.0.0.1:port`` lead to the server on the unix socket ``server``."""
+        try:
+            fd = os.open(server, os.O_PATH | os.O_CLOEXEC)
+        except OSError as e:
+            raise EnvFailure(f"there is no server to expose: {e}") from e
+        try:
+            self._call("expose", REPLY_S, b"", [fd], port=port)
+        finally:
+            os.close(fd)
+
+    def freeze(self) -> None:
+        self._call("freeze", REPLY_S)
+
+    def busy_seconds(self) -> float:
+        reply, _, _ = self._call("busy", REPLY_S)
+        return float(reply["seconds"])
+
+    def pending_requests(self) -> int:
+        reply, _, _ = self._call("pending", REPLY_S)
+        return int(reply["requests"])
+
+    def _call(
+        self, op: str, seconds: float, blob: bytes = b"", fds: Sequence[int] = (), /, **args: Any
+    ) -> tuple[dict[str, Any], bytes, list[int]]:
+        deadline = time.monotonic() + seconds
+        try:
+            wire.send(self._sock, {"op": op, **args}, blob, fds, deadline=deadline)
+            header, data, received = wire.receive(self._sock, deadline=deadline)
+        except TimeoutError:
+            self.cut()  # a late reply must not be taken for the next call's
+            raise EnvFailure(f"the guest program did not answer {op!r} in {seconds:g} s") from None
+        except (OSError, ValueError) as e:
+            self.cut()
+            raise EnvFailure(f"the machine was lost during {op!r}: {e}") from e
+        if "error" in header:
+            for fd in received:
+                os.close(fd)
+            raise _FAILURES.get(header["kind"], EnvFailure)(f"{op}: {header['error']}")
+        return header, data, received
+
+
+_FAILURES: dict[str, type[EnvFailure]] = {"NotClean": NotClean, "TooLarge": FileTooLarge}
+
+
+def _name(argv: Sequence[str]) -> str:
+    line = " ".join(argv)
+    return line if len(line) <= 80 else line[:77] + "..."

@@ -1,0 +1,289 @@
+"""The guest program itself: one loop over the driver's requests, children and relays.
+
+Every request has one reply, in order, on the same connection. ``{"error": ..., "kind": ...}`` is
+the reply to a request that failed; ``kind`` tells the client which error to raise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import files, session, wire
+from .browser import Browsers, is_browser
+from .processes import NotClean, Process, Processes
+from .relay import Relay
+
+MESSAGE_S = 30.0
+"""The driver sends a message in one go; one that takes longer is not the driver's."""
+KILL_S = 5.0
+
+BASE_ENV = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/games",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "TERM": "xterm-256color",
+    "NO_AT_BRIDGE": "1",  # no accessibility bus: it costs memory and start-up time
+    "GTK_A11Y": "none",
+}
+
+WRITABLE = ("/tmp", "/dev/shm")
+"""Emptied by a reset, besides home and runtime directory."""
+
+
+@dataclass
+class Request:
+    """One message of the driver; descriptors belong to the handler, unless it raises."""
+
+    connection: socket.socket
+    args: dict[str, Any]
+    blob: bytes
+    fds: list[int]
+
+
+@dataclass
+class Reply:
+    """What goes back; the descriptors are closed once sent."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    blob: bytes = b""
+    fds: list[int] = field(default_factory=list)
+
+
+class Guest:
+    """Holds the machine's state; ``handle_*`` are the requests."""
+
+    def __init__(self, home: str, runtime: str, max_processes: int) -> None:
+        self.home = home
+        self._runtime = runtime
+        self._selector = selectors.DefaultSelector()
+        self._processes = Processes(self._selector, max_processes)
+        self._env = BASE_ENV | {
+            "HOME": home,
+            "USER": "user",
+            "LOGNAME": "user",
+            "SHELL": "/bin/bash",
+            "XDG_RUNTIME_DIR": runtime,
+            "XDG_CONFIG_DIRS": f"{session.STAGE / 'session' / 'xdg'}:/etc/xdg",
+        }
+        self._session = session.Session(self._processes, self._env)
+        self._browsers = Browsers()
+        self._relays: list[Relay] = []
+        self._timers: dict[int, tuple[float, Callable[[], None]]] = {}
+
+    def serve(self, listener: socket.socket, owner_fd: int | None) -> None:
+        """Run until the owner's end of ``owner_fd`` is closed."""
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        if owner_fd is not None:
+            self._selector.register(owner_fd, selectors.EVENT_READ, sys.exit)
+        while True:
+            now = time.monotonic()
+            for pid, (due, action) in list(self._timers.items()):
+                if due <= now:
+                    del self._timers[pid]
+                    action()
+            due = min((t for t, _ in self._timers.values()), default=None)
+            for key, _ in self._selector.select(None if due is None else max(0.0, due - now)):
+                # An earlier one of this round may have closed it.
+                if self._selector.get_map().get(key.fileobj) is key:
+                    key.data()
+
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+        )
+        # A peer from outside has no pid in here. Anyone else is a program of the agent.
+        if struct.unpack("3i", credentials)[0] != 0:
+            connection.close()
+            return
+        self._selector.register(
+            connection, selectors.EVENT_READ, lambda: self._request(connection)
+        )
+
+    def _request(self, connection: socket.socket) -> None:
+        try:
+            args, blob, fds = wire.receive(connection, deadline=time.monotonic() + MESSAGE_S)
+        except (OSError, ValueError):
+            self._hang_up(connection)
+            return
+        handler: Callable[[Request], Reply | None] = getattr(self, f"handle_{args.pop('op')}")
+        try:
+            reply = handler(Request(connection, args, blob, fds))
+        except (OSError, ValueError, RuntimeError) as e:
+            for fd in fds:
+                os.close(fd)
+            reply = Reply({"error": str(e) or repr(e), "kind": type(e).__name__})
+        if reply is not None:
+            self._reply(connection, reply)
+
+    def _reply(self, connection: socket.socket, reply: Reply) -> None:
+        deadline = time.monotonic() + MESSAGE_S
+        try:
+            wire.send(connection, reply.header, reply.blob, reply.fds, deadline=deadline)
+        except OSError:
+            self._hang_up(connection)
+        finally:
+            for fd in reply.fds:
+                os.close(fd)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        try:
+            self._selector.unregister(connection)
+        except (KeyError, ValueError):
+            return  # already hung up
+        connection.close()
+
+    def handle_ping(self, _: Request) -> Reply:
+        return Reply()
+
+    def handle_clean(self, _: Request) -> Reply:
+        """Kill everything and restore the clean files; raises :class:`NotClean`."""
+        for relay in self._relays:
+            relay.close()
+        self._relays.clear()
+        self._timers.clear()
+        self._processes.kill_all(KILL_S)
+        self._session = session.Session(self._processes, self._env)
+        try:
+            _remove_ipc(self._processes, self._env)
+            for directory in (self.home, self._runtime, *WRITABLE):
+                files.empty(directory)
+            files.fill(self.home, str(session.STAGE / "home"))
+        except (OSError, RecursionError) as e:
+            raise NotClean(f"the agent's files could not be removed: {e}") from e
+        return Reply()
+
+    def handle_session(self, request: Request) -> Reply:
+        """Start the X session; replies with its connection and its screen memory."""
+        size = request.args["width"], request.args["height"]
+        x, memory = self._session.start(*size, timeout=request.args["timeout"])
+        return Reply(fds=[x.detach(), memory])
+
+    def handle_run(self, request: Request) -> None:
+        """Run a command; the reply follows when it has ended."""
+        args = request.args
+        process = self._processes.start(
+            args["argv"], self._session.env | args["env"], args["cwd"] or self.home
+        )
+
+        def finish(timed_out: bool) -> None:
+            self._timers.pop(process.pid, None)
+            process.on_exit = None
+            if timed_out:
+                self._processes.kill_group(process)
+            self._processes.drain(process)
+            self._processes.forget(process)
+            header = {
+                "code": process.exit_code,
+                "timed_out": timed_out,
+                "stdout_bytes": len(process.stdout.data),
+            }
+            blob = bytes(process.stdout.data + process.stderr.data)
+            self._reply(request.connection, Reply(header, blob))
+
+        process.on_exit = lambda: finish(False)
+        due = time.monotonic() + args["timeout"]
+        self._timers[process.pid] = due, lambda: finish(True)
+
+    def handle_launch(self, request: Request) -> Reply:
+        argv, env = request.args["argv"], self._session.env | request.args["env"]
+        if is_browser(argv, env["PATH"]):
+            quiet = session.quiet_flags(argv)
+            process = self._processes.launch_with(
+                lambda log: self._browsers.start(quiet, env, log)
+            )
+        else:
+            process = self._processes.launch(argv, env)
+        return Reply({"pid": process.pid})
+
+    def handle_process(self, request: Request) -> Reply:
+        """How a launched program is doing."""
+        process = self._processes.get(request.args["pid"])
+        if process is None:
+            raise ValueError(f"process {request.args['pid']} was not launched here")
+        return Reply({"code": process.exit_code, "said": process.stdout.text})
+
+    def handle_write_file(self, request: Request) -> Reply:
+        files.write_file(request.args["path"], request.blob, request.args["mode"])
+        return Reply()
+
+    def handle_read_file(self, request: Request) -> Reply:
+        data = files.read_file(request.args["path"], self.home, request.args["limit"])
+        return Reply({"found": data is not None}, data or b"")
+
+    def handle_list_files(self, request: Request) -> Reply:
+        return Reply({"files": files.list_files(request.args["path"])})
+
+    def handle_expose(self, request: Request) -> Reply:
+        """Open a port that leads to the server whose socket came along."""
+        self._relays.append(Relay(self._selector, request.args["port"], request.fds[0]))
+        return Reply()
+
+    def handle_freeze(self, _: Request) -> Reply:
+        self._processes.freeze(keep=self._session.serving)
+        return Reply()
+
+    def handle_busy(self, _: Request) -> Reply:
+        return Reply({"seconds": self._processes.busy_seconds(self._session.x_pid)})
+
+    def handle_pending(self, _: Request) -> Reply:
+        return Reply({"requests": self._browsers.pending()})
+
+
+def _remove_ipc(processes: Processes, env: dict[str, str]) -> None:
+    """System V segments and queues outlive their makers; the namespace keeps them."""
+    for kind in ("shm", "sem", "msg"):
+        with open(f"/proc/sysvipc/{kind}") as f:
+            if len(f.readlines()) > 1:
+                process = processes.start(["ipcrm", "--all"], env)
+                if not processes.wait(process, KILL_S):
+                    raise NotClean("System V segments could not be removed")
+                processes.forget(process)
+                return
+
+
+def _hide_from_agent() -> None:
+    """Deny debugging and ``/proc`` access by the agent, who has the same user id.
+
+    ``prctl(PR_SET_DUMPABLE, 0)``, number from ``linux/prctl.h``.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(4, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--listen", metavar="PATH", help="make the driver's socket here")
+    where.add_argument("--listen-fd", type=int, help="or use this one")
+    parser.add_argument("--owner-fd", type=int, help="exit when the other end is closed")
+    parser.add_argument("--home", default="/home/user")
+    parser.add_argument("--runtime", default="/run/user/1000")
+    parser.add_argument("--max-processes", type=int, default=0, help="0: no limit of ours")
+    options = parser.parse_args()
+    with open("/proc/self/oom_score_adj", "w") as f:
+        f.write("500")  # when memory runs out a desktop goes before the driver does
+    _hide_from_agent()
+    if options.listen is not None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(options.listen)
+        listener.listen(8)
+    else:
+        listener = socket.socket(fileno=options.listen_fd)
+        os.set_inheritable(options.listen_fd, False)
+    if options.owner_fd is not None:
+        os.set_inheritable(options.owner_fd, False)
+    os.makedirs(session.PRIVATE, mode=0o700, exist_ok=True)
+    guest = Guest(options.home, options.runtime, options.max_processes)
+    files.fill(options.home, str(session.STAGE / "home"))
+    guest.serve(listener, options.owner_fd)

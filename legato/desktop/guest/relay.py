@@ -1,0 +1,147 @@
+"""A door from the machine's loopback to one server outside: bytes in, bytes out.
+
+The machine has no network. The driver hands in a descriptor of the server's unix socket;
+connecting through ``/proc/self/fd`` reaches it although its path does not exist in here. The
+agent, who cannot open our descriptors, has only the TCP port.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+
+CHUNK = 65536
+
+
+class Relay:
+    """Listens on ``127.0.0.1:port`` until closed."""
+
+    def __init__(self, selector: selectors.BaseSelector, port: int, server_fd: int) -> None:
+        self._selector = selector
+        self._server_fd = server_fd
+        self._pairs: set[_Pair] = set()
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind(("127.0.0.1", port))
+            self._listener.listen(128)
+            self._listener.setblocking(False)
+        except BaseException:
+            self._listener.close()
+            raise
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def close(self) -> None:
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        os.close(self._server_fd)
+        for pair in list(self._pairs):
+            pair.close()
+
+    def _accept(self) -> None:
+        try:
+            inside, _ = self._listener.accept()
+        except OSError:
+            return  # the client gave up first
+        outside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            outside.settimeout(1.0)  # it waits only while the server's backlog is full
+            outside.connect(f"/proc/self/fd/{self._server_fd}")
+        except OSError:
+            inside.close()  # the server is gone: the page sees a closed connection
+            outside.close()
+            return
+        self._pairs.add(_Pair(self._selector, inside, outside, self._pairs))
+
+
+class _Pair:
+    """Two connected sockets; what one says the other hears, half-closes included."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        inside: socket.socket,
+        outside: socket.socket,
+        registry: set[_Pair],
+    ) -> None:
+        self._selector = selector
+        self._registry = registry
+        self._ends = (_End(inside), _End(outside))
+        for mine, other in (self._ends, self._ends[::-1]):
+            mine.sock.setblocking(False)
+            mine.handler = lambda mine=mine, other=other: self._pump(mine, other)
+            selector.register(mine.sock, selectors.EVENT_READ, mine.handler)
+
+    def close(self) -> None:
+        self._registry.discard(self)
+        for end in self._ends:
+            if end.events:
+                self._selector.unregister(end.sock)
+                end.events = 0
+            end.sock.close()
+
+    def _pump(self, mine: _End, other: _End) -> None:
+        try:
+            if mine.pending:
+                del mine.pending[: _try_send(mine.sock, mine.pending)]
+            if not mine.finished and not other.pending:
+                chunk = _try_recv(mine.sock)
+                if chunk:
+                    sent = _try_send(other.sock, chunk)
+                    other.pending += chunk[sent:]
+                elif chunk == b"":
+                    mine.finished = True
+            for a, b in (self._ends, self._ends[::-1]):
+                if a.finished and not b.pending and not b.shut:
+                    b.sock.shutdown(socket.SHUT_WR)
+                    b.shut = True
+        except OSError:
+            self.close()
+            return
+        if all(end.shut for end in self._ends):
+            self.close()
+            return
+        for a, b in (self._ends, self._ends[::-1]):
+            self._watch(a, reading=not a.finished and not b.pending)
+
+    def _watch(self, end: _End, *, reading: bool) -> None:
+        events = selectors.EVENT_READ if reading else 0
+        if end.pending:
+            events |= selectors.EVENT_WRITE
+        if events == end.events:
+            return
+        if not events:
+            self._selector.unregister(end.sock)
+        elif not end.events:
+            self._selector.register(end.sock, events, end.handler)
+        else:
+            self._selector.modify(end.sock, events, end.handler)
+        end.events = events
+
+
+class _End:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.pending = bytearray()
+        """Read from the other end, not yet written here."""
+        self.finished = False
+        """Has said all it will say."""
+        self.shut = False
+        """Has been told that the other end is finished."""
+        self.events = selectors.EVENT_READ
+        self.handler: object = None
+
+
+def _try_recv(sock: socket.socket) -> bytes | None:
+    try:
+        return sock.recv(CHUNK)
+    except BlockingIOError:
+        return None
+
+
+def _try_send(sock: socket.socket, data: bytes | bytearray) -> int:
+    try:
+        return sock.send(data)
+    except BlockingIOError:
+        return 0

@@ -1,0 +1,172 @@
+"""One bubblewrap sandbox running the guest program: its command line and its lifetime.
+
+Inside are namespaces of its own for users, processes, network, IPC, host name and mounts. The
+agent's user has no privileges, and sees of the host only ``/usr``, parts of ``/etc`` (fonts,
+toolkit and library configuration), and what ``ro_bind`` adds, all read-only. What it can write
+to is memory of a bounded size: home, ``/tmp``, ``/dev/shm`` and its runtime directory. Not
+bounded by us: memory of processes, and the number of (empty) files, for which an unprivileged
+user has no means; put the driver in a control group for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from legato.desktop.guest.bundle import STAGED
+from legato.desktop.guest.client import GuestClient
+from legato.desktop.local import keeper, warden
+from legato.desktop.local.options import LocalOptions
+from legato.errors import EnvFailure
+
+HOME = "/home/user"
+RUNTIME = "/run/user/1000"
+UID = 1000
+"""The agent's user id as seen inside."""
+
+FIRST_UID, UIDS = 61184, 4096
+"""Host user ids for sandboxes of root: systemd's range for short-lived users, so nobody's."""
+
+START_S = 20.0
+KILL_S = 20.0
+
+ETC = (
+    "alternatives fonts gtk-2.0 gtk-3.0 gtk-4.0 ld.so.cache ld.so.conf ld.so.conf.d libreoffice "
+    "mime.types pango pulse ssl/certs xdg X11 dconf chromium opt/chrome vte debian_version "
+    "python3 python3.11 python3.12 python3.13 default/locale os-release bash.bashrc profile"
+).split()
+
+ACCOUNTS = {
+    "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
+    "group": "root:x:0:\nuser:x:1000:\n",
+    "hosts": "127.0.0.1 localhost desktop\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "machine-id": "6c656761746f6c6f63616c6465736b74\n",
+}
+"""Files of ``/etc`` that are the same on every desktop."""
+
+
+class Sandbox:
+    """A running sandbox. :meth:`kill` may be called from any thread, the rest from one."""
+
+    def __init__(self, keep: keeper.Keeper, options: LocalOptions) -> None:
+        number, self.directory = keep.directory()
+        stage = keep.stage(options.home_template)
+        self._log = self.directory / "guest.log"
+        path = self.directory / "control"
+        self._lifeline, theirs = socket.socketpair()
+        self.first_pid = 0
+        """Host pid of the guest program."""
+        uid = FIRST_UID + number % UIDS if os.getuid() == 0 else os.getuid()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        log = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            listener.bind(str(path))
+            listener.listen(8)
+            argv = _command(options, stage, self._accounts(keep.base))
+            keep.start(argv, uid, (theirs.fileno(), listener.fileno(), log))
+        except BaseException as e:
+            self._lifeline.close()
+            if isinstance(e, OSError):
+                raise EnvFailure(f"could not start a sandbox: {e}") from e
+            raise
+        finally:
+            theirs.close()
+            listener.close()
+            os.close(log)
+        try:
+            self.first_pid = self._await_start()
+            self.guest = GuestClient(path, deadline_s=START_S)
+        except BaseException:
+            self.kill()
+            self.wait_gone()
+            raise
+
+    def kill(self) -> None:
+        """Have every process inside killed. Returns at once; idempotent."""
+        with contextlib.suppress(OSError):
+            self._lifeline.shutdown(socket.SHUT_WR)
+
+    def wait_gone(self) -> None:
+        """Wait until nothing of the sandbox is left; call :meth:`kill` first."""
+        self._lifeline.settimeout(KILL_S)
+        try:
+            while self._lifeline.recv(4096):
+                continue
+        except TimeoutError:
+            raise EnvFailure(f"a killed sandbox was still there after {KILL_S:g} s") from None
+        except OSError:
+            pass  # reset: the warden is gone, and the kernel has taken the sandbox along
+        finally:
+            self._lifeline.close()
+
+    def _await_start(self) -> int:
+        self._lifeline.settimeout(START_S)
+        said = b""
+        try:
+            while not said.endswith(b"\n"):
+                chunk = self._lifeline.recv(4096)
+                if not chunk:
+                    raise EnvFailure(f"the sandbox did not start: {self.log_tail()}")
+                said += chunk
+        except OSError as e:
+            raise EnvFailure(f"the sandbox did not start: {e}; {self.log_tail()}") from e
+        return int(json.loads(said)["pid"])
+
+    def log_tail(self) -> str:
+        """The last of what bwrap and the guest program complained about."""
+        try:
+            return self._log.read_text(errors="replace").strip()[-1000:] or "no message"
+        except OSError:
+            return "no message"
+
+    def _accounts(self, base: Path) -> Path:
+        directory = base / "etc"
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(0o755)
+            directory.chmod(0o755)
+        for name, text in ACCOUNTS.items():
+            path = directory / name
+            if not path.exists():
+                part = directory / f".{name}.{time.monotonic_ns()}"
+                part.write_text(text)
+                part.chmod(0o644)
+                part.rename(path)
+        return directory
+
+
+def _command(options: LocalOptions, stage: Path, accounts: Path) -> list[str]:
+    size = str(options.disk_mib * 2**20)
+    argv = ["/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
+    argv += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "desktop", "--as-pid-1"]
+    argv += ["--die-with-parent", "--uid", str(UID), "--gid", str(UID), "--clearenv"]
+    argv += ["--info-fd", str(warden.INFO_FD)]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        host = Path("/", name)
+        if host.is_symlink():
+            argv += ["--symlink", os.readlink(host), str(host)]
+        else:
+            argv += ["--ro-bind-try", str(host), str(host)]
+    for name in ETC:
+        argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ACCOUNTS:
+        argv += ["--ro-bind", str(accounts / name), f"/etc/{name}"]
+    argv += ["--ro-bind-try", "/opt/google", "/opt/google"]
+    argv += ["--ro-bind-try", "/var/cache/fontconfig", "/var/cache/fontconfig"]
+    for path in options.ro_bind:
+        argv += ["--ro-bind", str(path), str(path)]
+    argv += ["--ro-bind", str(stage), STAGED, "--ro-bind", f"{stage}/chromium.d", "/etc/chromium.d"]
+    for path, bytes_ in ((HOME, size), ("/tmp", size), ("/dev/shm", size)):
+        argv += ["--perms", "0700" if path == HOME else "1777", "--size", bytes_, "--tmpfs", path]
+    for path in (RUNTIME, "/run/desk"):
+        argv += ["--perms", "0700", "--size", str(64 * 2**20), "--tmpfs", path]
+    # What bwrap made to hold all this is memory too, without a bound.
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
+    argv += ["/usr/bin/python3", "-I", "-S", STAGED, "--listen-fd", str(warden.LISTEN_FD)]
+    argv += ["--owner-fd", str(warden.OWNER_FD), "--home", HOME, "--runtime", RUNTIME]
+    return [*argv, "--max-processes", str(options.max_processes)]
