@@ -26,11 +26,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 LONG_S = 5.0
 """A request or frame load older than this, in seconds, is not going to end soon."""
+BODY_S = 0.5
+"""A ``fetch()`` whose body has been silent for this long, in seconds, is over: the browser reports
+no end for a body that the page does not read."""
 POLL_REPEATS = 4
 POLL_WINDOW_S = 5.0
 MEMORY = 256
@@ -50,65 +53,89 @@ _METHOD = re.compile(rb'\{"method":"([A-Za-z.]+)"')
 
 @dataclass
 class _Request:
-    started: float
-    address: str
+    session: str
     kind: str
+    address: str
+    started: float
+    heard: float
+    """When its answer last showed a sign of life."""
+    answered: bool = False
+    background: bool = False
+    """In flight, but not worth waiting for."""
+
+    def unread(self, now: float) -> bool:
+        return self.answered and self.kind == "Fetch" and now - self.heard >= BODY_S
+
+
+class InFlight(NamedTuple):
+    """Requests and frame loads under way."""
+
+    awaited: int
+    """Those that will end by themselves, and soon."""
+    background: int
+    """The others."""
 
 
 @dataclass
-class _Session:
-    """What one attached page, frame or worker has under way."""
-
-    requests: dict[str, _Request] = field(default_factory=dict)
-    frames: dict[str, float] = field(default_factory=dict)
-    """Frame id to the time its load started."""
-    dialog: bool = False
+class _Load:
+    session: str
+    started: float
 
 
 class PageLoads:
     """The bookkeeping of one browser: devtools events in, follow-up commands and a count out.
 
-    Thread-safe; ``clock`` gives monotonic seconds.
+    Requests and frames are kept by their ids, which are unique in a browser: one that starts in
+    a page's session may end in that of the frame or worker it became. Thread-safe; ``clock``
+    gives monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._sessions: dict[str, _Session] = {}
+        self._requests: dict[str, _Request] = {}
+        self._frames: dict[str, _Load] = {}
+        self._dialogs: set[str] = set()
+        self._held_tabs: dict[int, str] = {}
+        """Id of the command whose reply lets a new tab go on, to its session."""
         self._slow: dict[str, None] = {}
         self._asked: dict[str, collections.deque[float]] = {}
         self._last_id = 0
 
     def hello(self) -> list[Message]:
         """The commands to send first."""
-        return [self._command("Target.setAutoAttach", **_AUTO_ATTACH)]
+        return [self._command("Target.setAutoAttach", **_TABS)]
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message from the browser; returns the commands to send in answer."""
         handler = _HANDLERS.get(message.get("method", ""))
-        if handler is None:
-            return []
         with self._lock:
+            if (tab := self._held_tabs.pop(message.get("id", 0), None)) is not None:
+                return [self._command("Runtime.runIfWaitingForDebugger", tab)]
+            if handler is None:
+                return []
             return handler(self, message.get("sessionId", ""), message.get("params", {})) or []
 
-    def pending(self) -> int:
-        """Requests and frame loads in flight that are worth waiting for."""
-        now = self._clock()
-        count = 0
+    def in_flight(self) -> InFlight:
+        """What is under way now."""
         with self._lock:
-            for session in self._sessions.values():
-                self._expire(session, now)
-                if not session.dialog:
-                    count += len(session.requests) + len(session.frames)
-        return count
+            self._sort_out(self._clock())
+            requests = self._requests.values()
+            owners = [r.session for r in requests if not r.background]
+            owners += [f.session for f in self._frames.values()]
+            awaited = sum(owner not in self._dialogs for owner in owners)
+            return InFlight(awaited, len(requests) + len(self._frames) - awaited)
 
-    def _expire(self, session: _Session, now: float) -> None:
-        for key in [k for k, r in session.requests.items() if now - r.started >= LONG_S]:
-            request = session.requests.pop(key)
-            if request.kind in FETCHED:
-                _remember(self._slow, request.address, None)
-        for key in [k for k, started in session.frames.items() if now - started >= LONG_S]:
-            del session.frames[key]
+    def _sort_out(self, now: float) -> None:
+        for key in [k for k, r in self._requests.items() if r.unread(now)]:
+            del self._requests[key]
+        for key in [k for k, f in self._frames.items() if now - f.started >= LONG_S]:
+            del self._frames[key]
+        for request in self._requests.values():
+            if not request.background and now - request.started >= LONG_S:
+                request.background = True
+                if request.kind in FETCHED and not request.answered:
+                    _remember(self._slow, request.address, None)
 
     def _command(self, method: str, session: str = "", **params: Any) -> Message:
         self._last_id += 1
@@ -118,70 +145,92 @@ class PageLoads:
         return message
 
     def _attached(self, _parent: str, params: Message) -> list[Message]:
-        session = params["sessionId"]
-        self._sessions[session] = _Session()
-        commands = [self._command("Network.enable", session, **_KEEP_NOTHING)]
-        if params["targetInfo"]["type"] in ("page", "iframe"):
+        session, kind = params["sessionId"], params["targetInfo"]["type"]
+        attach = self._command("Target.setAutoAttach", session, **_WITHIN)
+        if kind == "tab":
+            # Held until its page, which is announced before the reply to this, is listened to:
+            # the page itself is not stopped at its start.
+            self._held_tabs[attach["id"]] = session
+            return [attach]
+        commands = [attach, self._command("Network.enable", session, **_KEEP_NOTHING)]
+        if kind in ("page", "iframe"):
             commands.append(self._command("Page.enable", session))
             commands.append(self._command("Inspector.enable", session))
-        commands.append(self._command("Target.setAutoAttach", session, **_AUTO_ATTACH))
         # Last: the target stands still until this arrives, so its first request is not missed.
         commands.append(self._command("Runtime.runIfWaitingForDebugger", session))
         return commands
 
     def _detached(self, _parent: str, params: Message) -> None:
-        self._sessions.pop(params["sessionId"], None)
+        self._drop(params["sessionId"])
 
     def _crashed(self, session: str, _params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session] = _Session()
+        self._drop(session)
+
+    def _drop(self, session: str) -> None:
+        self._requests = {k: r for k, r in self._requests.items() if r.session != session}
+        self._frames = {k: f for k, f in self._frames.items() if f.session != session}
+        self._dialogs.discard(session)
 
     def _request(self, session: str, params: Message) -> None:
         # A redirect comes with the id of the request it continues, and replaces it.
         kind = params.get("type", "Other")
-        request = params["request"]
-        owner = self._sessions.get(session)
-        if owner is None or kind in UNENDING or request["url"].startswith(("data:", "blob:")):
+        method, url = params["request"]["method"], params["request"]["url"]
+        if kind in UNENDING or url.startswith(("data:", "blob:")):
             return
         now = self._clock()
-        address = f"{request['method']} {request['url'].partition('?')[0].partition('#')[0]}"
-        if kind in FETCHED and (address in self._slow or self._is_poll(address, now)):
-            owner.requests.pop(params["requestId"], None)
-            return
-        owner.requests[params["requestId"]] = _Request(now, address, kind)
+        address = f"{method} {url.partition('?')[0].partition('#')[0]}"
+        request = _Request(session, kind, address, started=now, heard=now)
+        request.background = kind in FETCHED and (
+            address in self._slow or self._is_poll(address, now)
+        )
+        self._requests[params["requestId"]] = request
 
     def _is_poll(self, address: str, now: float) -> bool:
-        in_flight = any(
-            r.address == address for s in self._sessions.values() for r in s.requests.values()
-        )
         asked = self._asked.pop(address, None) or collections.deque(maxlen=POLL_REPEATS)
         _remember(self._asked, address, asked)
-        if not in_flight:  # a burst of parallel requests is a page loading, not a poll
+        waiting = any(r.address == address and not r.answered for r in self._requests.values())
+        if not waiting:  # a burst of parallel requests is a page loading, not a poll
             asked.append(now)
         return len(asked) == POLL_REPEATS and now - asked[0] < POLL_WINDOW_S
 
-    def _request_ended(self, session: str, params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session].requests.pop(params["requestId"], None)
+    def _answered(self, _session: str, params: Message) -> None:
+        request = self._requests.get(params["requestId"])
+        if request is not None:
+            request.answered, request.heard = True, self._clock()
+
+    def _request_ended(self, _session: str, params: Message) -> None:
+        self._requests.pop(params["requestId"], None)
 
     def _frame_started(self, session: str, params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session].frames[params["frameId"]] = self._clock()
+        self._frames[params["frameId"]] = _Load(session, self._clock())
 
-    def _frame_ended(self, session: str, params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session].frames.pop(params["frameId"], None)
+    def _frame_stopped(self, _session: str, params: Message) -> None:
+        self._frames.pop(params["frameId"], None)
+
+    def _frame_detached(self, _session: str, params: Message) -> None:
+        if params.get("reason") != "swap":  # it goes on loading in another process
+            self._frames.pop(params["frameId"], None)
 
     def _dialog_opened(self, session: str, _params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session].dialog = True
+        self._dialogs.add(session)
 
     def _dialog_closed(self, session: str, _params: Message) -> None:
-        if session in self._sessions:
-            self._sessions[session].dialog = False
+        self._dialogs.discard(session)
 
 
 _AUTO_ATTACH: Message = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
+_TABS: Message = {
+    **_AUTO_ATTACH,
+    # A page reached through its tab stands still at once; one attached to directly has sent its
+    # first requests by then. The browser's own bars and popups are pages, too, and never at rest.
+    "filter": [
+        {"type": "page", "exclude": True},
+        {"type": "browser_ui", "exclude": True},
+        {"type": "browser", "exclude": True},
+        {},
+    ],
+}
+_WITHIN: Message = {**_AUTO_ATTACH, "filter": [{}]}
 _KEEP_NOTHING: Message = {
     "maxTotalBufferSize": 0,
     "maxResourceBufferSize": 0,
@@ -197,9 +246,11 @@ _HANDLERS: dict[str, Callable[[PageLoads, str, Message], list[Message] | None]] 
     "Network.requestServedFromCache": PageLoads._request_ended,
     "Network.loadingFinished": PageLoads._request_ended,
     "Network.loadingFailed": PageLoads._request_ended,
+    "Network.responseReceived": PageLoads._answered,
+    "Network.dataReceived": PageLoads._answered,
     "Page.frameStartedLoading": PageLoads._frame_started,
-    "Page.frameStoppedLoading": PageLoads._frame_ended,
-    "Page.frameDetached": PageLoads._frame_ended,
+    "Page.frameStoppedLoading": PageLoads._frame_stopped,
+    "Page.frameDetached": PageLoads._frame_detached,
     "Page.javascriptDialogOpening": PageLoads._dialog_opened,
     "Page.javascriptDialogClosed": PageLoads._dialog_closed,
 }
@@ -274,11 +325,16 @@ class Browsers:
         ).start()
         return pid
 
-    def pending(self) -> int:
-        """Page requests and frame loads under way in all running browsers."""
+    def in_flight(self) -> InFlight:
+        """What the pages of all running browsers have under way."""
         with self._lock:
             running = list(self._running.values())
-        return sum(loads.pending() for loads in running)
+        counts = [loads.in_flight() for loads in running]
+        return InFlight(sum(c.awaited for c in counts), sum(c.background for c in counts))
+
+    def pending(self) -> int:
+        """Requests and frame loads worth waiting for."""
+        return self.in_flight().awaited
 
     def _drain(self, loads: PageLoads, events: int, commands: int) -> None:
         """Read until the browser is gone. The browser exits if this ever stops reading."""
@@ -307,7 +363,7 @@ _PIPE_FLAG = "--remote-debugging-pipe"
 def _answers(loads: PageLoads, raw: bytearray) -> list[Message]:
     method = _METHOD.match(raw)
     if method and method[1].decode() not in _HANDLERS:
-        return []  # most events (every chunk of data is one) need no parsing
+        return []  # most events need no parsing
     try:
         return loads.handle(json.loads(raw))
     except (ValueError, KeyError, TypeError) as e:
