@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import time
+import weakref
+from collections.abc import Callable
 
 from legato.desktop import actions as a
 from legato.desktop.contract import (
@@ -51,7 +52,10 @@ class FakeDesktop(Desktop):
         self._plan = FaultPlan(fake, slot, life)
         self._fate = Mortal()
         self._scene: Scene | None = None
-        self._drawn: tuple[View, Screenshot] | None = None
+        self._seen: View | None = None
+        # Weak, so that hundreds of desktops do not hold megabytes each for a look that may
+        # never come.
+        self._last: Callable[[], Screenshot | None] = lambda: None
 
     def prepare(self) -> None:
         self._begin("prepare", full_wait=True)
@@ -69,15 +73,14 @@ class FakeDesktop(Desktop):
         return self._settle(self._begin("wait_after_reset"))
 
     def observe(self) -> Screenshot:
+        """The same object again, PNG and hash included, for as long as the screen is unchanged
+        and the caller still holds it; its ``taken_at`` is then that of the first look."""
         injected = self._begin("observe", full_wait=True)
         view = bare_view(*self._screen) if self._scene is None else self._scene.view()
-        if self._drawn is not None and self._drawn[0] == view:
-            # A copy shares pixels, PNG and hash: looking again at the same screen costs nothing.
-            shot = copy.copy(self._drawn[1])
-            shot.taken_at = time.time()
-        else:
+        shot = self._last() if self._seen == view else None
+        if shot is None:
             shot = Screenshot(compose(view), time.time())
-            self._drawn = (view, shot)
+            self._seen, self._last = view, weakref.ref(shot)
         if "wrong_size" in injected.kinds:
             return Screenshot(shot.rgb[::2, ::2].copy(), shot.taken_at)
         return shot
@@ -118,7 +121,7 @@ class FakeDesktop(Desktop):
         except EnvFailure:
             pass  # killed while it hung in here, which is as good as closed
         self._fate.kill("closed")
-        self._scene = self._drawn = None
+        self._scene = self._seen = None
 
     def _begin(self, call: Call, *, full_wait: bool = False) -> Injected:
         """Let happen what is injected into this call; with ``full_wait``, its latency too."""

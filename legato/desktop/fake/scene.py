@@ -11,6 +11,7 @@ from legato.desktop.fake import drawing as d
 from legato.desktop.fake.generate import scene_of
 from legato.desktop.fake.layout import lay_out
 from legato.desktop.fake.spec import SceneSpec, Value, describe_goal
+from legato.desktop.fake.text_field import TextField
 from legato.desktop.fake.widgets import Button, Clipboard, Stroke, Widget
 from legato.desktop.keys import MODIFIERS, parse_chord
 
