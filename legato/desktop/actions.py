@@ -245,6 +245,6 @@ def check_on_screen(action: AnyAction, width: int, height: int) -> None:
 def _explain(error: ValidationError) -> str:
     parts = []
     for item in error.errors(include_url=False):
-        where = ".".join(str(p) for p in item["loc"] if p not in ACTION_TYPES)
+        where = ".".join(map(str, item["loc"]))
         parts.append(f"{where}: {item['msg']}" if where else item["msg"])
     return f"invalid action: {'; '.join(parts)}"
