@@ -71,7 +71,9 @@ def _drop_root() -> None:
 
 def _judge(module: ModuleType) -> None:
     evidence = json.loads(sys.stdin.buffer.read())
-    json.dump({"checks": module.judge(evidence)}, sys.stdout)
+    verdict = json.dumps({"checks": module.judge(evidence)}, ensure_ascii=False)
+    # A check may quote what the agent left behind, such as a file name that is no valid text.
+    sys.stdout.buffer.write(verdict.encode("utf-8", "replace"))
     sys.stdout.flush()
 
 

@@ -25,7 +25,7 @@ MAX_FILES = 200
 """Most files of a folder that are handed to a judge."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeededTask(ABC):
     """One variant. Implements :class:`legato.desktop.contract.Task` on any machine."""
 
@@ -83,12 +83,17 @@ def pack_file(machine: Machine, path: str) -> dict[str, Any] | None:
     return None if data is None else {"data": pack_bytes(data)}
 
 
-def pack_folder(machine: Machine, path: str) -> dict[str, Any]:
+def pack_folder(machine: Machine, path: str, *, hidden: bool = True) -> dict[str, Any]:
     """Everything below a guest folder as evidence: relative path -> file, ``None`` for others.
 
-    Folders end in ``/`` and are listed when empty. Past ``MAX_FILES`` only the count is kept.
+    Folders end in ``/`` and are listed when empty; with ``hidden=False`` nothing below a name
+    that starts with a dot is. Past ``MAX_FILES`` only the count is kept.
     """
-    names = machine.list_files(path)
+    names = [
+        name
+        for name in machine.list_files(path)
+        if hidden or not any(part.startswith(".") for part in name.split("/"))
+    ]
     if len(names) > MAX_FILES:
         return {"count": len(names), "files": None}
     files = {

@@ -182,6 +182,9 @@ class _Reader:
         if kind is None:
             self.refuse(f"{where}: getter {data['type']!r} is not supported")
             return None
+        if data.get("multi"):
+            self.refuse(f"{where} ({data['type']}): several files at once is not supported")
+            return None
         parameters = {key: value for key, value in data.items() if key != "type"}
         getter = self._model(kind, parameters, f"{where} ({data['type']})")
         if getter is None:

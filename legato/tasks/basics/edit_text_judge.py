@@ -1,0 +1,83 @@
+"""Judge of ``edit_text``. Stdlib only; runs in the verifier process."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def judge(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
+    files = evidence["folder"]["files"] or {}
+    lines = _lines(files.get(evidence["file"]))
+    checks = [
+        {
+            "name": _name(change),
+            "kind": "progress",
+            "passed": lines is not None and _made(change, lines),
+        }
+        for change in evidence["changes"]
+    ]
+    skeletons = [
+        _skeleton(some, evidence["changes"], evidence["separator"])
+        for some in (lines or [], evidence["before"])
+    ]
+    checks.append(
+        {
+            "name": "the other lines are as they were",
+            "kind": "guard",
+            "passed": lines is not None and skeletons[0] == skeletons[1],
+            "detail": "" if lines is not None else "the file is missing, too large or not UTF-8",
+        }
+    )
+    beside = {name: file for name, file in files.items() if name != evidence["file"]}
+    checks.append(
+        {
+            "name": "no other file was touched",
+            "kind": "guard",
+            "passed": beside == {name: {"data": d} for name, d in evidence["others"].items()},
+        }
+    )
+    return checks
+
+
+def _name(change: Mapping[str, Any]) -> str:
+    return f"{change['kind']} {change['key']}"
+
+
+def _lines(file: Mapping[str, Any] | None) -> list[str] | None:
+    """The lines of the text, newlines at the very end left out; ``None`` if it is none."""
+    if file is None or "data" not in file:
+        return None
+    try:
+        return base64.b64decode(file["data"]).decode("utf-8").rstrip("\n").split("\n")
+    except UnicodeDecodeError:
+        return None
+
+
+def _made(change: Mapping[str, Any], lines: Sequence[str]) -> bool:
+    if change["kind"] == "set":
+        return change["old"] not in lines and lines.count(change["new"]) == 1
+    if change["kind"] == "remove":
+        return change["old"] not in lines
+    return lines.count(change["new"]) == 1 and lines[-1] == change["new"]
+
+
+def _skeleton(
+    lines: Sequence[str], changes: Sequence[Mapping[str, Any]], separator: str
+) -> list[str]:
+    """The lines with what the changes may touch made alike, done or not.
+
+    A line to be set counts by its key, whatever value it has; a line to be removed or added does
+    not count.
+    """
+    ignored = {c["old"] for c in changes if c["kind"] == "remove"}
+    ignored |= {c["new"] for c in changes if c["kind"] == "add"}
+    starts = [c["key"] + separator.rstrip() for c in changes if c["kind"] == "set"]
+    skeleton = []
+    for line in lines:
+        if line in ignored:
+            continue
+        start = next((start for start in starts if line.startswith(start)), None)
+        skeleton.append(line if start is None else f"<{start}>")
+    return skeleton

@@ -1,0 +1,154 @@
+"""Tidy a folder in the file manager pcmanfm: collect, file, rename and delete by rules.
+
+The folder holds small text files, each with contents of its own, and one subfolder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from legato.desktop.actions import AnyAction
+from legato.desktop.contract import Machine
+from legato.tasks.draw import Draw
+from legato.tasks.seeded import SeededTask, pack_folder
+from legato.tasks.verifier import pack_bytes
+
+_FOLDERS = ("Inbox", "Scans", "Shared", "Transfer", "Unsorted", "Received")
+_SERIES = {
+    "invoice": "Invoices",
+    "recipe": "Recipes",
+    "minutes": "Minutes",
+    "ticket": "Travel",
+    "sketch": "Sketches",
+    "lyrics": "Songs",
+    "survey": "Surveys",
+}
+_SINGLES = (
+    "address-list",
+    "budget",
+    "draft",
+    "garden-plan",
+    "guest-book",
+    "letter",
+    "manual",
+    "notes",
+    "packing",
+    "poster-text",
+    "quotes",
+    "roster",
+    "speech",
+    "timetable",
+)
+_NEW_NAMES = ("final", "approved", "2nd-version", "for-print", "archive-copy", "handout")
+_KEPT = ("Archive", "Old", "Reference", "Library")
+_WORDS = (
+    *("amber", "birch", "cedar", "delta", "ember", "flint", "grove"),
+    *("heron", "islet", "jetty", "kelp", "lagoon", "moss"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing to do; paths are relative to the folder."""
+
+    kind: str
+    """``collect``, ``file`` (both move), ``rename`` or ``delete``."""
+    moves: tuple[tuple[str, str | None], ...]
+    """From -> to; ``None``: deleted."""
+    request: str
+    creates: str | None = None
+    """A folder that has to be made first."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "moves": [list(m) for m in self.moves], "creates": self.creates}
+
+
+@dataclass(frozen=True)
+class TidyFiles(SeededTask):
+    """Tidy a folder in pcmanfm: move, rename and delete files by rules."""
+
+    suite = "basics"
+    name = "tidy_files"
+    judge = Path(__file__).with_name("tidy_files_judge.py")
+
+    @cached_property
+    def _plan(self) -> tuple[str, dict[str, bytes], list[Rule]]:
+        draw = Draw("tidy_files", self.seed)
+        folder = draw.choice(_FOLDERS)
+        series = draw.choice(sorted(_SERIES))
+        numbers = draw.sample(range(11, 99), draw.between(2, 3))
+        members = [f"{series}-{number}.txt" for number in sorted(numbers)]
+        singles = [f"{stem}.txt" for stem in draw.sample(_SINGLES, draw.between(4, 6))]
+        kept = draw.choice(_KEPT)
+        inside = f"{kept}/{draw.choice(_WORDS)}-{draw.between(100, 999)}.txt"
+        names = [*members, *singles, inside]
+        files = {
+            name: f"{' '.join(draw.sample(_WORDS, 5))} {i}\n".encode()
+            for i, name in enumerate(names)
+        }
+        to_file, to_rename, to_delete = singles[0], singles[1], singles[2]
+        goal = _SERIES[series]
+        new_name = f"{draw.choice(_NEW_NAMES)}.txt"
+        rules = {
+            "collect": Rule(
+                "collect",
+                tuple((name, f"{goal}/{name}") for name in members),
+                f'create a folder "{goal}" and move every file whose name starts with '
+                f'"{series}-" into it',
+                creates=goal,
+            ),
+            "file": Rule(
+                "file",
+                ((to_file, f"{kept}/{to_file}"),),
+                f'move "{to_file}" into the folder "{kept}"',
+            ),
+            "rename": Rule(
+                "rename", ((to_rename, new_name),), f'rename "{to_rename}" to "{new_name}"'
+            ),
+            "delete": Rule("delete", ((to_delete, None),), f'delete "{to_delete}"'),
+        }
+        kinds = draw.sample(sorted(rules), draw.between(2, 3))
+        return folder, files, [rules[kind] for kind in kinds]
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder, below the home."""
+        return self._plan[0]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What the agent finds in it, by relative path."""
+        return self._plan[1]
+
+    @property
+    def rules(self) -> list[Rule]:
+        return self._plan[2]
+
+    @property
+    def instruction(self) -> str:
+        wanted = "; ".join(f"({i}) {r.request}" for i, r in enumerate(self.rules, 1))
+        return (
+            f'The folder "{self.folder}" is open in the file manager. Tidy it up: {wanted}. '
+            "Leave all other files and folders as they are."
+        )
+
+    def setup(self, machine: Machine) -> None:
+        folder = f"{machine.home}/{self.folder}"
+        for name, data in self.files.items():
+            machine.write_file(f"{folder}/{name}", data)
+        machine.launch(["pcmanfm", folder])
+
+    def evidence(self, machine: Machine) -> dict[str, Any]:
+        return {
+            "folder": self.folder,
+            "before": {name: pack_bytes(data) for name, data in self.files.items()},
+            "rules": [rule.to_json() for rule in self.rules],
+            "home": pack_folder(machine, machine.home, hidden=False),
+        }
+
+    def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        raise NotImplementedError

@@ -1,0 +1,284 @@
+"""The seeded tasks without a screen: seeds, untouched states, and end states of every kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from legato.desktop.contract import Score
+from legato.errors import ConfigError
+from legato.tasks import list_tasks, load_task
+from legato.tasks.basics.edit_text import EditText
+from legato.tasks.basics.tidy_files import TidyFiles
+from tests.tasks.disk_machine import DiskMachine
+
+NAMES = [info.name for info in list_tasks()]
+SEEDS = range(200)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> DiskMachine:
+    return DiskMachine(tmp_path)
+
+
+def test_the_three_tasks_are_listed_with_a_summary() -> None:
+    assert NAMES == ["edit_text", "tidy_files", "web_settings"]
+    assert all(info.suite == "basics" and len(info.summary) > 20 for info in list_tasks())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_are_repeatable_unbounded_and_differ(name: str) -> None:
+    tasks = [load_task(name, seed) for seed in SEEDS]
+    assert [t.instruction for t in tasks] == [load_task(name, s).instruction for s in SEEDS]
+    assert len({t.instruction for t in tasks}) > 0.98 * len(SEEDS)
+    assert load_task(name, 10**12).instruction
+    assert len({t.task_id for t in tasks}) == len(SEEDS)
+    with pytest.raises(ConfigError):
+        load_task(name, -1)
+
+
+def test_a_seed_says_the_same_everywhere() -> None:
+    """Pinned: a changed draw would silently change every recorded variant."""
+    assert load_task("edit_text", 0).instruction.startswith("The file workshop-56.txt is open")
+    assert load_task("tidy_files", 0).instruction.startswith('The folder "Inbox" is open')
+    assert load_task("web_settings", 0).instruction.startswith('The browser shows "Larkspur')
+
+
+@pytest.mark.parametrize("name", ["edit_text", "tidy_files"])
+@pytest.mark.parametrize("seed", range(20))
+def test_doing_nothing_earns_nothing(name: str, seed: int, machine: DiskMachine) -> None:
+    task = load_task(name, seed)
+    task.setup(machine)
+    score = task.grade(machine)
+    assert score.reward == 0.0
+    assert not any(check.passed for check in score.checks if check.kind == "progress")
+    assert all(check.passed for check in score.checks if check.kind == "guard")
+    assert machine.frozen
+
+
+# --- edit_text ---------------------------------------------------------------------------------
+
+
+def edited(task: EditText, *kinds: str) -> list[str]:
+    """The file with the changes of these kinds made (all without any)."""
+    lines = list(task.lines)
+    for change in task.changes:
+        if kinds and change.kind not in kinds:
+            continue
+        if change.kind == "set":
+            lines[lines.index(change.old or "")] = change.new or ""
+        elif change.kind == "remove":
+            lines.remove(change.old or "")
+        else:
+            lines.append(change.new or "")
+    return lines
+
+
+def grade_text(task: EditText, machine: DiskMachine, data: list[str] | bytes | None) -> Score:
+    task.setup(machine)
+    path = machine.root / "Documents" / task.file
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data if isinstance(data, bytes) else ("\n".join(data) + "\n").encode())
+    return task.grade(machine)
+
+
+def with_kinds(*kinds: str) -> EditText:
+    for seed in SEEDS:
+        task = load_task("edit_text", seed)
+        assert isinstance(task, EditText)
+        if sorted(c.kind for c in task.changes) == sorted(kinds):
+            return task
+    raise AssertionError(kinds)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_edited_file_earns_all(seed: int, machine: DiskMachine) -> None:
+    task = load_task("edit_text", seed)
+    assert isinstance(task, EditText)
+    assert grade_text(task, machine, edited(task)).reward == 1.0
+
+
+def test_one_of_three_edits_earns_a_third(machine: DiskMachine) -> None:
+    task = with_kinds("add", "remove", "set")
+    score = grade_text(task, machine, edited(task, "set"))
+    assert score.reward == pytest.approx(1 / 3)
+    assert score.output == "1/3 changes made"
+
+
+def test_a_wrong_value_misses_only_its_own_change(machine: DiskMachine) -> None:
+    task = with_kinds("add", "remove", "set")
+    wanted = next(c.new for c in task.changes if c.kind == "set")
+    wrong = [f"{line}x" if line == wanted else line for line in edited(task)]
+    assert grade_text(task, machine, wrong).reward == pytest.approx(2 / 3)
+
+
+def test_a_line_added_elsewhere_misses_only_its_own_change(machine: DiskMachine) -> None:
+    task = with_kinds("add", "remove", "set")
+    lines = edited(task)
+    assert grade_text(task, machine, [lines[-1], *lines[:-1]]).reward == pytest.approx(2 / 3)
+
+
+BROKEN: dict[str, Callable[[list[str]], list[str] | bytes | None]] = {
+    "deleted": lambda lines: None,
+    "emptied": lambda lines: b"",
+    "another line lost": lambda lines: lines[1:],
+    "a line too many": lambda lines: [*lines[:1], "hello", *lines[1:]],
+    "a line twice": lambda lines: [lines[0], *lines],
+    "two lines swapped": lambda lines: [lines[1], lines[0], *lines[2:]],
+    "letter case": lambda lines: [lines[0].upper(), *lines[1:]],
+    "everything twice": lambda lines: lines + lines,
+    "not UTF-8": lambda lines: "\n".join(lines).encode() + b"\xff\xfe",
+    "UTF-16": lambda lines: "\n".join(lines).encode("utf-16"),
+    "binary": lambda lines: bytes(range(256)) * 100,
+    "zeros": lambda lines: b"\0" * 100_000,
+    "huge": lambda lines: b"x" * (8 * 2**20),
+    "very many lines": lambda lines: b"a\n" * 500_000,
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_file_earns_nothing(how: str, machine: DiskMachine) -> None:
+    task = with_kinds("add", "remove", "set")
+    assert grade_text(task, machine, BROKEN[how](edited(task))).reward == 0.0
+
+
+def test_touching_the_file_beside_it_earns_nothing(machine: DiskMachine) -> None:
+    task = with_kinds("add", "set")
+    task.setup(machine)
+    folder = machine.root / "Documents"
+    (folder / task.file).write_text("\n".join(edited(task)) + "\n")
+    next(folder / name for name in task.others).write_text("gone")
+    assert task.grade(machine).reward == 0.0
+
+
+def test_saving_under_another_name_earns_nothing(machine: DiskMachine) -> None:
+    task = with_kinds("add", "set")
+    task.setup(machine)
+    (machine.root / "Documents" / f"copy-{task.file}").write_text("\n".join(edited(task)))
+    assert task.grade(machine).reward == 0.0
+
+
+def test_a_link_or_a_folder_in_place_of_the_file_earns_nothing(machine: DiskMachine) -> None:
+    task = with_kinds("add", "set")
+    task.setup(machine)
+    path = machine.root / "Documents" / task.file
+    path.unlink()
+    path.mkdir()
+    assert task.grade(machine).reward == 0.0
+
+
+# --- tidy_files --------------------------------------------------------------------------------
+
+
+def tidied(task: TidyFiles, folder: Path, *kinds: str) -> None:
+    for rule in task.rules:
+        if kinds and rule.kind not in kinds:
+            continue
+        for source, target in rule.moves:
+            if target is None:
+                (folder / source).unlink()
+                continue
+            (folder / target).parent.mkdir(exist_ok=True)
+            (folder / source).rename(folder / target)
+
+
+def ready(machine: DiskMachine, *kinds: str) -> tuple[TidyFiles, Path]:
+    for seed in SEEDS:
+        task = load_task("tidy_files", seed)
+        assert isinstance(task, TidyFiles)
+        if sorted(rule.kind for rule in task.rules) == sorted(kinds):
+            task.setup(machine)
+            return task, machine.root / task.folder
+    raise AssertionError(kinds)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_tidied_folder_earns_all(seed: int, machine: DiskMachine) -> None:
+    task = load_task("tidy_files", seed)
+    assert isinstance(task, TidyFiles)
+    task.setup(machine)
+    tidied(task, machine.root / task.folder)
+    assert task.grade(machine).reward == 1.0
+
+
+@pytest.mark.parametrize("kind", ["collect", "delete", "rename"])
+def test_one_of_three_rules_earns_a_third(kind: str, machine: DiskMachine) -> None:
+    task, folder = ready(machine, "collect", "delete", "rename")
+    tidied(task, folder, kind)
+    assert task.grade(machine).reward == pytest.approx(1 / 3)
+
+
+def test_a_new_folder_alone_earns_nothing(machine: DiskMachine) -> None:
+    task, folder = ready(machine, "collect", "delete", "rename")
+    (folder / str(next(r.creates for r in task.rules if r.creates))).mkdir()
+    score = task.grade(machine)
+    assert score.reward == 0.0
+    assert all(check.passed for check in score.checks if check.kind == "guard")
+
+
+def test_copying_instead_of_moving_is_not_moving(machine: DiskMachine) -> None:
+    task, folder = ready(machine, "file", "rename")
+    rule = next(rule for rule in task.rules if rule.kind == "file")
+    ((source, target),) = rule.moves
+    (folder / str(target)).write_bytes((folder / source).read_bytes())
+    assert task.grade(machine).reward == 0.0
+
+
+def test_hiding_is_not_deleting(machine: DiskMachine) -> None:
+    task, folder = ready(machine, "delete", "rename")
+    rule = next(rule for rule in task.rules if rule.kind == "delete")
+    source = rule.moves[0][0]
+    (machine.root / "Elsewhere").mkdir()
+    (folder / source).rename(machine.root / "Elsewhere" / "x.txt")
+    assert task.grade(machine).reward == 0.0
+
+
+def test_the_trash_counts_as_deleted(machine: DiskMachine) -> None:
+    task, folder = ready(machine, "delete", "rename")
+    trash = machine.root / ".local/share/Trash/files"
+    trash.mkdir(parents=True)
+    source = next(rule for rule in task.rules if rule.kind == "delete").moves[0][0]
+    (folder / source).rename(trash / source)
+    assert task.grade(machine).reward == 0.5
+
+
+WRECKED: dict[str, Callable[[TidyFiles, Path], object]] = {
+    "another file deleted": lambda t, f: (f / untouched(t)).unlink(),
+    "another file renamed": lambda t, f: (f / untouched(t)).rename(f / "other.txt"),
+    "another file changed": lambda t, f: (f / untouched(t)).write_text("changed"),
+    "another file hidden": lambda t, f: (f / untouched(t)).rename(f / ".hidden"),
+    "a file too many": lambda t, f: (f / "new.txt").write_text("new"),
+    "a folder too many": lambda t, f: (f / "New Folder").mkdir(),
+    "everything deleted": lambda t, f: [p.unlink() for p in f.rglob("*.txt")],
+    "a huge file": lambda t, f: (f / untouched(t)).write_bytes(b"x" * (4 * 2**20)),
+    "a link in its place": lambda t, f: relink(f / untouched(t)),
+    "a thousand files": lambda t, f: [(f / f"{i}.txt").write_text("") for i in range(1000)],
+    "bytes that are no name": lambda t, f: Path(os.fsdecode(bytes(f) + b"/\xff")).write_text(""),
+}
+
+
+def untouched(task: TidyFiles) -> str:
+    moved = {source for rule in task.rules for source, _ in rule.moves}
+    return next(name for name in task.files if name not in moved)
+
+
+def relink(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize("how", WRECKED)
+def test_a_wrecked_folder_earns_nothing_though_all_rules_were_followed(
+    how: str, machine: DiskMachine
+) -> None:
+    task, folder = ready(machine, "collect", "delete", "rename")
+    tidied(task, folder)
+    WRECKED[how](task, folder)
+    score = task.grade(machine)
+    assert score.reward == 0.0
+    assert "guard failed" in score.output
