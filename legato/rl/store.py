@@ -57,10 +57,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep_replacements(path)
-        temp = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        file = _locked_sibling(path)
+        temp = Path(file.name)
         try:
-            with open(temp, "xb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -69,6 +69,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             temp.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
+
+
+def _locked_sibling(path: Path) -> BinaryIO:
+    while True:
+        temp = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        file = open(temp, "xb")  # noqa: SIM115 - the caller closes it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if temp.exists():
+            return file
+        # Another writer swept it between its creation and the lock.
+        file.close()
 
 
 def _sweep_replacements(path: Path) -> None:
