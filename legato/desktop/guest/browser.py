@@ -332,10 +332,6 @@ class Browsers:
         counts = [loads.in_flight() for loads in running]
         return InFlight(sum(c.awaited for c in counts), sum(c.background for c in counts))
 
-    def pending(self) -> int:
-        """Requests and frame loads worth waiting for."""
-        return self.in_flight().awaited
-
     def _drain(self, loads: PageLoads, events: int, commands: int) -> None:
         """Read until the browser is gone. The browser exits if this ever stops reading."""
         try:

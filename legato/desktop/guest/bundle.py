@@ -7,7 +7,17 @@ from pathlib import Path
 
 from legato.desktop.guest import session
 
-MODULES = ("__init__", "browser", "files", "processes", "program", "relay", "session", "wire")
+MODULES = (
+    "__init__",
+    "browser",
+    "busy",
+    "files",
+    "processes",
+    "program",
+    "relay",
+    "session",
+    "wire",
+)
 STAGED = "/opt/legato"
 HOME_FOLDERS = ("Desktop", "Documents", "Downloads")
 

@@ -1,4 +1,4 @@
-"""Processes of the machine: start, reap, capture, stop and kill them, and how busy they are.
+"""Processes of the machine: start, reap, capture, stop and kill them.
 
 The guest program is pid 1 of its pid namespace: it reaps every orphan, and ``kill(-1, ...)``
 from it reaches each of them and nothing else. It cannot be stopped or killed from inside.
@@ -177,26 +177,6 @@ class Processes:
             return
         for pid in keep:
             os.kill(pid, signal.SIGCONT)
-
-    def busy_seconds(self, leave_out: Sequence[int]) -> float:
-        """Processor time plus run-queue wait of all processes but us and ``leave_out``.
-
-        From ``/proc/*/task/*/schedstat``: time on the processor and time waiting for one, both
-        in nanoseconds (kernel documentation, sched-stats).
-        """
-        total = 0
-        skipped = {1, *leave_out}
-        for pid in _pids():
-            if pid in skipped:
-                continue
-            try:
-                for task in os.listdir(f"/proc/{pid}/task"):
-                    with open(f"/proc/{pid}/task/{task}/schedstat", "rb") as f:
-                        on_cpu, waiting, _ = f.read().split()
-                    total += int(on_cpu) + int(waiting)
-            except (FileNotFoundError, ProcessLookupError, ValueError):
-                continue  # it ended while we looked
-        return total / 1e9
 
     def _spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, out: int, err: int

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import files, session, wire
 from .browser import Browsers, is_browser
+from .busy import BusyMeter
 from .processes import NotClean, Process, Processes
 from .relay import Relay
 
@@ -77,6 +78,7 @@ class Guest:
         }
         self._session = session.Session(self._processes, self._env)
         self._browsers = Browsers()
+        self._busy = BusyMeter(lambda: frozenset((os.getpid(), *self._session.x_pid)))
         self._relays: list[Relay] = []
         self._timers: dict[int, tuple[float, Callable[[], None]]] = {}
 
@@ -234,10 +236,18 @@ class Guest:
         return Reply()
 
     def handle_busy(self, _: Request) -> Reply:
-        return Reply({"seconds": self._processes.busy_seconds(self._session.x_pid)})
+        return Reply({"seconds": self._busy.seconds()})
 
     def handle_pending(self, _: Request) -> Reply:
-        return Reply({"requests": self._browsers.pending()})
+        """Requests that will end soon, as the browsers and our own relays see them.
+
+        A relay also sees what no devtools do: the first request of a page in a new tab, which is
+        sent before we are attached, and browsers that the agent started. What it sees beyond the
+        background requests of the browsers is therefore awaited as well.
+        """
+        awaited, background = self._browsers.in_flight()
+        relayed = sum(relay.unanswered() for relay in self._relays)
+        return Reply({"requests": max(awaited, relayed - background)})
 
 
 def _remove_ipc(processes: Processes, env: dict[str, str]) -> None:

@@ -7,11 +7,15 @@ agent, who cannot open our descriptors, has only the TCP port.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import socket
+import time
 
 CHUNK = 65536
+LONG_S = 5.0
+"""A question unanswered for longer, in seconds, is a long poll or a socket, not a page loading."""
 
 
 class Relay:
@@ -31,6 +35,11 @@ class Relay:
             self._listener.close()
             raise
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def unanswered(self) -> int:
+        """Connections on which the client spoke last, and not long ago."""
+        now = time.monotonic()
+        return sum(now - pair.asked_at < LONG_S for pair in self._pairs)
 
     def close(self) -> None:
         self._selector.unregister(self._listener)
@@ -68,6 +77,8 @@ class _Pair:
         self._selector = selector
         self._registry = registry
         self._ends = (_End(inside), _End(outside))
+        self.asked_at = -math.inf
+        """When the client spoke, unless the server has spoken since."""
         for mine, other in (self._ends, self._ends[::-1]):
             mine.sock.setblocking(False)
             mine.handler = lambda mine=mine, other=other: self._pump(mine, other)
@@ -88,6 +99,7 @@ class _Pair:
             if not mine.finished and not other.pending:
                 chunk = _try_recv(mine.sock)
                 if chunk:
+                    self.asked_at = time.monotonic() if mine is self._ends[0] else -math.inf
                     sent = _try_send(other.sock, chunk)
                     other.pending += chunk[sent:]
                 elif chunk == b"":
