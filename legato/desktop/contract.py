@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from legato.desktop.actions import Answer, AnyAction, Done, Fail
+from legato.desktop.png import encode_png
 
 ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 """Why waiting ended.
@@ -125,12 +126,10 @@ class Screenshot:
 
     @property
     def png(self) -> bytes:
-        """Lossless PNG; compression level 1, the knee of the size/time curve for GUI frames."""
+        """Lossless PNG."""
         if self._png is None:
             assert self._rgb is not None
-            out = io.BytesIO()
-            Image.fromarray(self._rgb).save(out, "PNG", compress_level=1)
-            self._png = out.getvalue()
+            self._png = encode_png(self._rgb)
         return self._png
 
     @property
