@@ -306,7 +306,12 @@ def test_pressing_another_button_too_earns_nothing(seed: int) -> None:
 
 
 @settings(deadline=None)
-@given(kinds, seeds, st.lists(st.text(min_size=1, max_size=30), max_size=8), st.randoms())
+@given(
+    st.sampled_from(KINDS[1:]),
+    seeds,
+    st.lists(st.text(min_size=1, max_size=30), max_size=8),
+    st.randoms(),
+)
 def test_random_typing_earns_nothing(kind: str, seed: int, texts: list[str], rng: Any) -> None:
     desktop = started(task_of(kind, seed))
     for text in texts:
@@ -314,8 +319,7 @@ def test_random_typing_earns_nothing(kind: str, seed: int, texts: list[str], rng
         desktop.act(a.Click(x=rng.randrange(100, 1180), y=rng.randrange(130, 640)))
         desktop.act(a.Key(key="ctrl+a"))
         desktop.act(a.Type(text=words))
-    if kind != "press":
-        assert desktop.evaluate().reward == 0.0
+    assert desktop.evaluate().reward == 0.0
 
 
 # --- any input at all --------------------------------------------------------------------------

@@ -39,7 +39,7 @@ FaultKind = Literal["hang", "crash", "slow", "wrong_size", "broken_verifier"]
 
 Seconds = Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)]
 
-_STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+_STRICT = ConfigDict(extra="forbid")
 
 
 @validated(frozen=True, kw_only=True, config=_STRICT)
