@@ -30,7 +30,9 @@ def test_chords(written: str, canonical: tuple[str, ...]) -> None:
     assert parse_chord(written) == canonical
 
 
-@pytest.mark.parametrize("written", ["hyper+q", "++", "ctrl+", "+a", "a++b", "", "ctrl+nope", "\x00"])
+@pytest.mark.parametrize(
+    "written", ["hyper+q", "++", "ctrl+", "+a", "a++b", "", "ctrl+nope", "\x00"]
+)
 def test_unknown_names_are_the_agents_error(written: str) -> None:
     with pytest.raises(ActionError):
         parse_chord(written)
