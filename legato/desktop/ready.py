@@ -45,7 +45,8 @@ MASK_SLOTS = 3
 """A tile that changed in this many of the last ``SLOTS`` slots keeps changing: it is masked.
 A caret makes two; what changes more often than it leaves no gap long enough to be quiet."""
 STEADY_SLOTS = 9
-"""Changes, anywhere, in this many of the last ``SLOTS`` slots are a motion without end."""
+"""Changes of unmasked tiles in this many of the last ``SLOTS`` slots are a motion without end,
+of something that is never long enough in one place to be masked."""
 POLL_S = (0.02, 0.05)
 """Shortest and longest time between two looks; a twentieth of the wait so far in between."""
 
@@ -263,7 +264,7 @@ class _Motion:
     def __init__(self, shape: tuple[int, int], now: float) -> None:
         self._slots = np.zeros((SLOTS, *shape), np.bool_)
         self._began = [now] + [math.inf] * (SLOTS - 1)
-        self._any = [False] * SLOTS
+        self._plain = [False] * SLOTS
         self._slot = 0
 
     def note(self, changed: np.ndarray | None, now: float) -> tuple[bool, float | None]:
@@ -276,17 +277,16 @@ class _Motion:
         # only because nobody looked.
         if now - self._began[self._slot] >= SLOT_S:
             self._slot = (self._slot + 1) % SLOTS
-            self._began[self._slot], self._any[self._slot] = now, False
+            self._began[self._slot], self._plain[self._slot] = now, False
             self._slots[self._slot] = False
+        plain = False
         if changed is not None:
             self._slots[self._slot] |= changed
-            self._any[self._slot] = True
-        if sum(self._any) >= STEADY_SLOTS:
-            return False, min(self._began)
-        if changed is None:
-            return False, None
-        masked = self._slots.sum(axis=0, dtype=np.uint8) >= MASK_SLOTS
-        return bool((changed & ~masked).any()), None
+            masked = self._slots.sum(axis=0, dtype=np.uint8) >= MASK_SLOTS
+            plain = bool((changed & ~masked).any())
+            self._plain[self._slot] |= plain
+        steady = sum(self._plain) >= STEADY_SLOTS
+        return plain and not steady, min(self._began) if steady else None
 
 
 def _pause(seconds: float, cancelled: threading.Event | None) -> None:

@@ -21,8 +21,8 @@ class BusyMeter:
     ``ignored`` gives the pids that only serve the measurement (the X server and this program).
     """
 
-    def __init__(self, ignored: Callable[[], frozenset[int]], proc: str = "/proc") -> None:
-        self._ignored, self._proc = ignored, proc
+    def __init__(self, ignored: Callable[[], frozenset[int]]) -> None:
+        self._ignored = ignored
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
         self._total_ns = 0
@@ -51,14 +51,14 @@ class BusyMeter:
     def _tasks(self) -> list[tuple[int, str]]:
         ignored = self._ignored()
         tasks = []
-        for name in os.listdir(self._proc):
+        for name in os.listdir("/proc"):
             if not name.isdigit() or int(name) in ignored:
                 continue
             try:
-                threads = os.listdir(f"{self._proc}/{name}/task")
+                threads = os.listdir(f"/proc/{name}/task")
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            tasks += [(int(t), f"{self._proc}/{name}/task/{t}") for t in threads]
+            tasks += [(int(t), f"/proc/{name}/task/{t}") for t in threads]
         return tasks
 
 
