@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from legato.desktop.actions import Action, AnyAction
+from legato.desktop.actions import AnyAction, Click, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
 from legato.tasks.seeded import SeededTask, pack_folder
@@ -192,23 +192,21 @@ class EditText(SeededTask):
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
         """From the last line up, so that earlier line numbers stay true."""
         window = next(w for w in machine.windows() if self.file in w.title)
-        yield Action(
-            action_type="click", x=window.x + window.width // 2, y=window.y + window.height // 2
-        )
+        yield Click(x=window.x + window.width // 2, y=window.y + window.height // 2)
         for change in self.changes:
             if change.kind == "add":
-                yield Action(action_type="key", key="ctrl+End")
-                yield Action(action_type="type", text=f"{change.new}\n")
+                yield Key(key="ctrl+End")
+                yield Type(text=f"{change.new}\n")
         edits = [c for c in self.changes if c.old is not None]
         for change in sorted(edits, key=lambda c: -self.lines.index(c.old or "")):
-            yield Action(action_type="key", key="ctrl+Home")
+            yield Key(key="ctrl+Home")
             for _ in range(self.lines.index(change.old or "")):
-                yield Action(action_type="key", key="Down")
+                yield Key(key="Down")
             if change.kind == "remove":
-                yield Action(action_type="key", key="shift+Down")
-                yield Action(action_type="key", key="Delete")
+                yield Key(key="shift+Down")
+                yield Key(key="Delete")
             else:
-                yield Action(action_type="key", key="shift+End")
-                yield Action(action_type="type", text=change.new)
-        yield Action(action_type="key", key="ctrl+s")
-        yield Action(action_type="done")
+                yield Key(key="shift+End")
+                yield Type(text=change.new or "")
+        yield Key(key="ctrl+s")
+        yield Done()

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from legato.desktop.actions import AnyAction
+from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
 from legato.tasks.seeded import SeededTask, pack_folder
@@ -49,6 +49,15 @@ _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "flint", "grove"),
     *("heron", "islet", "jetty", "kelp", "lagoon", "moss"),
 )
+_LOOK_FILE = ".config/pcmanfm/default/pcmanfm.conf"
+# No status bar: it shows the free space of the disk, which no seed decides.
+_LOOK = """[ui]
+win_width={width}
+win_height={height}
+view_mode={view}
+sort=name;{order};
+show_statusbar=0
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class TidyFiles(SeededTask):
     judge = Path(__file__).with_name("tidy_files_judge.py")
 
     @cached_property
-    def _plan(self) -> tuple[str, dict[str, bytes], list[Rule]]:
+    def _plan(self) -> tuple[str, dict[str, bytes], list[Rule], str]:
         draw = Draw("tidy_files", self.seed)
         folder = draw.choice(_FOLDERS)
         series = draw.choice(sorted(_SERIES))
@@ -112,7 +121,13 @@ class TidyFiles(SeededTask):
             "delete": Rule("delete", ((to_delete, None),), f'delete "{to_delete}"'),
         }
         kinds = draw.sample(sorted(rules), draw.between(2, 3))
-        return folder, files, [rules[kind] for kind in kinds]
+        look = _LOOK.format(
+            width=draw.choice((640, 720, 800)),
+            height=draw.choice((440, 480, 560)),
+            view=draw.choice(("icon", "compact")),
+            order=draw.choice(("ascending", "descending")),
+        )
+        return folder, files, [rules[kind] for kind in kinds], look
 
     @property
     def folder(self) -> str:
@@ -140,6 +155,7 @@ class TidyFiles(SeededTask):
         folder = f"{machine.home}/{self.folder}"
         for name, data in self.files.items():
             machine.write_file(f"{folder}/{name}", data)
+        machine.write_file(f"{machine.home}/{_LOOK_FILE}", self._plan[3].encode())
         machine.launch(["pcmanfm", folder])
 
     def evidence(self, machine: Machine) -> dict[str, Any]:
@@ -151,4 +167,32 @@ class TidyFiles(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        raise NotImplementedError
+        """By keyboard: typing a name selects it, cut and paste move it."""
+        for rule in self.rules:
+            if rule.creates is not None:
+                yield Key(key="ctrl+shift+n")
+                yield from _answer(rule.creates)
+            for source, target in rule.moves:
+                yield Type(text=source)
+                yield Key(key="Escape")
+                if target is None:
+                    yield Key(key="Delete")
+                    yield Key(key="Return")
+                elif "/" not in target:
+                    yield Key(key="F2")
+                    yield from _answer(target)
+                else:
+                    yield Key(key="ctrl+x")
+                    yield Type(text=target.partition("/")[0])
+                    yield Key(key="Escape")
+                    yield Key(key="Return")
+                    yield Key(key="ctrl+v")
+                    yield Key(key="alt+Up")
+        yield Done()
+
+
+def _answer(text: str) -> Iterator[AnyAction]:
+    """Fill in a dialog with one field."""
+    yield Key(key="ctrl+a")
+    yield Type(text=text)
+    yield Key(key="Return")

@@ -13,11 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from legato.desktop.actions import Action, AnyAction
+from legato.desktop.actions import AnyAction, Click, Done, Key, TripleClick, Type
 from legato.desktop.contract import Machine
 from legato.errors import EnvFailure
 from legato.tasks.app_server import AppServer, read_events
-from legato.tasks.basics.web_settings_page import Control, Screen, Value, draw_screen, page_spec
+from legato.tasks.basics.web_settings_page import (
+    Box,
+    Control,
+    Screen,
+    Value,
+    draw_screen,
+    page_spec,
+)
 from legato.tasks.draw import Draw
 from legato.tasks.seeded import SeededTask
 
@@ -96,25 +103,24 @@ class WebSettings(SeededTask):
         if window is None:
             raise EnvFailure(f"no window shows {self.screen.title!r}")
 
-        def at(kind: str, point: tuple[int, int]) -> AnyAction:
-            return Action(action_type=kind, x=window.x + point[0], y=window.y + point[1])
+        def on(box: Box) -> dict[str, int]:
+            x, y = box.centre
+            return {"x": window.x + x, "y": window.y + y}
 
         for control, value in self.changes:
-            yield at("click", self.screen.tab_boxes[control.tab].centre)
+            yield Click(**on(self.screen.tab_boxes[control.tab]))
             if control.kind == "text":
-                yield at("triple_click", control.box.centre)
-                yield Action(action_type="type", text=value)
+                yield TripleClick(**on(control.box))
+                yield Type(text=str(value))
                 continue
-            yield at("click", control.box.centre)
+            yield Click(**on(control.box))
             if control.kind == "choice":
-                steps = control.options.index(str(value)) - control.options.index(
-                    str(control.initial)
-                )
-                for _ in range(abs(steps)):
-                    yield Action(action_type="key", key="Down" if steps > 0 else "Up")
-                yield Action(action_type="key", key="Return")
-        yield at("click", self.screen.save.centre)
-        yield Action(action_type="done")
+                now, then = (control.options.index(str(v)) for v in (control.initial, value))
+                for _ in range(abs(then - now)):
+                    yield Key(key="Down" if then > now else "Up")
+                yield Key(key="Return")
+        yield Click(**on(self.screen.save))
+        yield Done()
 
 
 def _request(control: Control, value: Value) -> str:
