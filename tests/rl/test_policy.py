@@ -538,9 +538,9 @@ def test_context_limit_as_servers_word_it(server: ModelServer, message: str) -> 
 
 
 def test_endless_body_is_cut(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("legato.rl.policy.http.MAX_ANSWER", 1000)
+    monkeypatch.setattr("legato.rl.policy.transport.MAX_ANSWER", 1000)
     server.always = Raw(b"x" * 100_000)
-    with pytest.raises(PolicyFailure, match="more than 1000 bytes"):
+    with pytest.raises(PolicyFailure, match="answers without end"):
         ask(server)
 
 

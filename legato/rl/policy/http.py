@@ -7,14 +7,9 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Literal
-from urllib.parse import urlsplit
-
-import httpx
 
 from legato.errors import ConfigError, PolicyFailure
 from legato.rl.policy.answer import Answer, collapse, find_spans, read_answer
@@ -24,20 +19,17 @@ from legato.rl.policy.refusal import (
     error_message,
     failure,
     refused_field,
-    retry_after,
     scrub,
 )
 from legato.rl.policy.request import chat_body, sampling_fields, tokens_body
+from legato.rl.policy.transport import Response, Transport
 from legato.rl.types import Generation, Prompt, Sampling, Tokenizer
 
 log = logging.getLogger("legato.policy")
 
-# uvicorn closes idle connections after 5 s; reusing one at that moment loses the request
-KEEPALIVE_EXPIRY = 3.0
 # seconds before the first repetition; doubled with each further one
 BACKOFF = 0.5
 MAX_BACKOFF = 8.0
-MAX_ANSWER = 64 * 2**20
 # what an unknown path gets from vLLM, SGLang, gateways and providers
 NO_ENDPOINT = frozenset({401, 403, 404, 405, 410, 501})
 IMAGE_TOKEN = "<|image_pad|>"
@@ -69,9 +61,7 @@ class HttpPolicy:
         self._slots: asyncio.Semaphore | nullcontext[None] = (
             nullcontext() if config.max_inflight is None else asyncio.Semaphore(config.max_inflight)
         )
-        self._ssl = httpx.create_ssl_context()
-        self._clients: list[httpx.AsyncClient] = []
-        self._idle: list[httpx.AsyncClient] = []
+        self._transport = Transport(config)
 
     def set_version(self, version: str) -> None:
         """Name the weights the server has from now on; calls under way report both names."""
@@ -137,47 +127,13 @@ class HttpPolicy:
                 log.info("model call failed, trying again in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
 
-    async def get(self, url: str) -> httpx.Response:
-        """A GET with the key, for looking at the server; bounded like every call."""
-        try:
-            async with asyncio.timeout(self.config.step_timeout):
-                with self._connection() as client:
-                    return await client.get(url)
-        except (httpx.RequestError, TimeoutError) as error:
-            raise self._unreachable(error) from error
+    async def get(self, url: str) -> tuple[int, bytes]:
+        """Status and body of a look at the server, with the key."""
+        response = await self._transport.get(url)
+        return response.status, response.body
 
     async def aclose(self) -> None:
-        clients, self._clients, self._idle = self._clients, [], []
-        for client in clients:
-            await client.aclose()
-
-    @contextmanager
-    def _connection(self) -> Iterator[httpx.AsyncClient]:
-        """A client of its own for each call under way, used again afterwards.
-
-        One pool for all would cost each call a walk over all connections: at 256 of them, five
-        times the CPU of everything else in the call.
-        """
-        client = self._idle.pop() if self._idle else self._connect()
-        try:
-            yield client
-        finally:
-            self._idle.append(client)
-
-    def _connect(self) -> httpx.AsyncClient:
-        headers = {"Content-Type": "application/json"}
-        if self.config.secret:
-            headers["Authorization"] = f"Bearer {self.config.secret}"
-        client = httpx.AsyncClient(
-            headers=headers,
-            verify=self._ssl,
-            timeout=None,  # asyncio.timeout bounds the call as a whole
-            limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEPALIVE_EXPIRY),
-            # a proxy meant for the internet cannot reach a server on this machine
-            trust_env=not _is_loopback(self.config.url),
-        )
-        self._clients.append(client)
-        return client
+        await self._transport.aclose()
 
     # --- one attempt ---------------------------------------------------------------------------
 
@@ -199,7 +155,8 @@ class HttpPolicy:
         url = f"{self.config.root}/inference/v1/generate"
         fields = sampling_fields(sampling) | {"logprobs": top} | extra
         body = tokens_body(prompt, self.config.model, fields)
-        status, raw, version, after = await self._post(url, body)
+        response, version = await self._send(url, body)
+        status, raw = response.status, response.body
         if status in NO_ENDPOINT and not self._tokens_worked:
             self._tokens = False
             if status not in (401, 403):  # chat then says what is wrong with the key
@@ -213,7 +170,7 @@ class HttpPolicy:
                 transient=False,
             )
         if status != 200:
-            raise self._failure(status, error_message(raw), after)
+            raise self._failure(response)
         answer = self._read(raw, want_logprobs=True, banned=sampling.banned_ids)
         if answer.token_ids is None:
             raise PolicyFailure("the token endpoint answered without token ids", transient=False)
@@ -256,16 +213,17 @@ class HttpPolicy:
             if "max_tokens" in self._dropped:
                 fields["max_completion_tokens"] = sampling.max_tokens
             body = chat_body(prompt, self.config.model, fields)
-            status, raw, version, after = await self._post(url, body)
+            response, version = await self._send(url, body)
+            status = response.status
             if status == 200:
                 break
-            message = error_message(raw)
+            message = error_message(response.body)
             name = refused_field(message, fields) if status in (400, 422) else None
             if name is None:
-                raise self._failure(status, message, after)
+                raise self._failure(response)
             self._drop(name)
         want_logprobs = "logprobs" in fields
-        answer = self._read(raw, want_logprobs=want_logprobs, banned=sampling.banned_ids)
+        answer = self._read(response.body, want_logprobs=want_logprobs, banned=sampling.banned_ids)
         prompt_ids = image_tokens = None
         if answer.prompt_ids is not None:
             spans = self._find_spans(answer.prompt_ids, len(prompt.images))
@@ -277,27 +235,11 @@ class HttpPolicy:
                     self._note("the server's chat template renders prompts in its own way")
         return Reply(answer, prompt_ids, image_tokens, version, attempt)
 
-    async def _post(self, url: str, body: bytes) -> tuple[int, bytes, str, float | None]:
-        """Status, body, policy version when sent, and seconds of a ``Retry-After``."""
-        chunks: list[bytes] = []
-        size = 0
+    async def _send(self, url: str, body: bytes) -> tuple[Response, str]:
+        """The response, and the policy version at the moment the request left the queue."""
         async with self._slots:
             version = self.version
-            try:
-                with self._connection() as client:
-                    async with (
-                        asyncio.timeout(self.config.step_timeout),
-                        client.stream("POST", url, content=body) as response,
-                    ):
-                        async for chunk in response.aiter_bytes():
-                            chunks.append(chunk)
-                            size += len(chunk)
-                            if size > MAX_ANSWER:
-                                raise PolicyFailure(f"{url} answers without end")
-            except (httpx.RequestError, TimeoutError) as error:
-                raise self._unreachable(error) from error
-        after = retry_after(response.headers.get("Retry-After"), self.config.step_timeout)
-        return response.status_code, b"".join(chunks), version, after
+            return await self._transport.post(url, body), version
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -317,18 +259,10 @@ class HttpPolicy:
         placeholder = self._tokenizer.special(IMAGE_TOKEN) if self._tokenizer else None
         return find_spans(ids, images, placeholder)
 
-    def _failure(self, status: int, message: str, after: float | None) -> PolicyFailure:
-        error = failure(status, self._scrub(message), self.config)
-        return Busy(str(error), after) if error.transient else error
-
-    def _unreachable(self, error: Exception) -> PolicyFailure:
-        if isinstance(error, TimeoutError):
-            return PolicyFailure(
-                f"{self.config.url} did not answer within {self.config.step_timeout:g} s "
-                f"(--step-timeout)"
-            )
-        reason = self._scrub(str(error)) or type(error).__name__
-        return PolicyFailure(f"no model server answers at {self.config.url}: {reason}")
+    def _failure(self, response: Response) -> PolicyFailure:
+        message = self._scrub(error_message(response.body))
+        error = failure(response.status, message, self.config)
+        return Busy(str(error), response.retry_after) if error.transient else error
 
     def _drop(self, name: str) -> None:
         self._dropped.add(name)
@@ -351,7 +285,7 @@ class HttpPolicy:
             log.warning("%s: %s", self.config.url, text)
 
     def _scrub(self, text: str) -> str:
-        return scrub(text, [self.config.secret])
+        return scrub(text, self.config.secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +319,3 @@ def _difference(prompt: Prompt, ran: tuple[int, ...]) -> str:
     if at is None:
         return f"{len(sent)} tokens sent, {len(ran)} ran"
     return f"token {at} was {sent[at]}, ran {ran[at]}"
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

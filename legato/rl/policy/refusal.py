@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
@@ -129,9 +129,6 @@ def retry_after(header: str | None, most: float) -> float | None:
     return min(max(seconds, 0.0), most) if seconds == seconds else None
 
 
-def scrub(text: str, secrets: Collection[str | None]) -> str:
-    """``text`` without any of ``secrets``: a server may echo what it was sent."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "***")
-    return text
+def scrub(text: str, secret: str | None) -> str:
+    """``text`` without ``secret``: a server may echo what it was sent."""
+    return text.replace(secret, "***") if secret else text
