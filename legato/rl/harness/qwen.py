@@ -114,16 +114,27 @@ class GridOptions:
     """Screenshots of a larger area are scaled down to it; by default the server decides."""
 
 
-class Qwen3VL(QwenHarness):
+class GridHarness(QwenHarness):
+    """The families whose coordinates do not depend on the size of the image."""
+
+    options: GridOptions
+
+    def view(self, screenshot: Screenshot) -> Screenshot:
+        width, height = screenshot.width, screenshot.height
+        most = self.options.max_pixels
+        if most is None or width * height <= most:
+            return screenshot
+        rows, columns = smart_resize(height, width, 32, 1, most)
+        return resize(screenshot, (columns, rows))
+
+
+class Qwen3VL(GridHarness):
     name = "qwen3_vl"
     grammar = JSON_CALLS
 
     def __init__(self, *, tokenizer: Tokenizer | None, image_max: int, **options: Any) -> None:
         super().__init__(tokenizer=tokenizer, image_max=image_max)
         self.options = read_options(GridOptions, self.name, options)
-
-    def view(self, screenshot: Screenshot) -> Screenshot:
-        return _at_most(screenshot, self.options.max_pixels)
 
 
 @dataclass(frozen=True)
@@ -132,7 +143,7 @@ class Qwen35Options(GridOptions):
     """Whether the model reasons before it acts."""
 
 
-class Qwen35(QwenHarness):
+class Qwen35(GridHarness):
     name = "qwen3_5"
     grammar = XML_CALLS
     hold_modifiers = True
@@ -140,20 +151,18 @@ class Qwen35(QwenHarness):
     def __init__(self, *, tokenizer: Tokenizer | None, image_max: int, **options: Any) -> None:
         super().__init__(tokenizer=tokenizer, image_max=image_max)
         self.options = read_options(Qwen35Options, self.name, options)
-        self.prefill = "<think>\n" if self.options.thinking else "<think>\n\n</think>\n\n"
+        self.thinking = self.options.thinking
+        self.prefill = "<think>\n" if self.thinking else "<think>\n\n</think>\n\n"
 
     def system(self, screen: Size) -> str:
         return f"{xml_frame(tool(GRID_NOTE))}\n\n{ROLE}"
-
-    def view(self, screenshot: Screenshot) -> Screenshot:
-        return _at_most(screenshot, self.options.max_pixels)
 
     def later(self, parts: Sequence[Text | ImagePart]) -> Sequence[Text | ImagePart]:
         return [Text("<tool_response>\n"), *parts, Text("\n</tool_response>")]
 
     def render_reply(self, action: AnyAction, screen: Size) -> str:
         reply = super().render_reply(action, screen)
-        return f"\n</think>\n\n{reply}" if self.options.thinking else reply
+        return f"\n</think>\n\n{reply}" if self.thinking else reply
 
 
 @dataclass(frozen=True)
@@ -192,11 +201,3 @@ class Qwen25VL(QwenHarness):
         except ValueError as error:
             raise ConfigError(f"{self.name} cannot show this screen: {error}") from None
         return width, height
-
-
-def _at_most(screenshot: Screenshot, max_pixels: int | None) -> Screenshot:
-    width, height = screenshot.width, screenshot.height
-    if max_pixels is None or width * height <= max_pixels:
-        return screenshot
-    rows, columns = smart_resize(height, width, 32, 1, max_pixels)
-    return resize(screenshot, (columns, rows))

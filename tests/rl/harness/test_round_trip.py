@@ -30,7 +30,8 @@ from legato.desktop.actions import (
 )
 from legato.errors import ActionError
 from legato.rl.harness import make_harness
-from tests.rl.harness.talk import NAMES, generation, sampled, screenshot
+from legato.rl.tokens import HFTokenizer
+from tests.rl.harness.talk import NAMES, generation, screenshot
 
 screens = st.tuples(st.integers(100, 3000), st.integers(100, 3000))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -128,14 +129,14 @@ def test_a_text_that_would_end_the_call_is_refused(name: str, tag: str) -> None:
         make_harness(name, tokenizer=None).render_reply(Type(text=f"a {tag} b"), (64, 48))
 
 
-def test_written_replies_survive_the_tokenizer(tokenizer) -> None:  # type: ignore[no-untyped-def]
+def test_written_replies_survive_the_tokenizer(tokenizer: HFTokenizer) -> None:
     """As supervised rows they are ids; decoded, they are still the action."""
     for name in NAMES:
         harness = make_harness(name, tokenizer=tokenizer)
         reply = harness.render_reply(Type(text="a <|im_end|> b"), (64, 48))
         conversation = harness.start("x", (64, 48))
         conversation.observe(screenshot())
-        decoded = tokenizer.decode(sampled(tokenizer, reply).token_ids)
+        decoded = tokenizer.decode(tokenizer.encode(reply))
         assert conversation.reply(generation(decoded)) == [Type(text="a <|im_end|> b")]
 
 
