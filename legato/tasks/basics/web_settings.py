@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from legato.desktop.actions import AnyAction, Click, Done, Key, TripleClick, Type
+from legato.desktop.actions import AnyAction, Click, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.errors import EnvFailure
 from legato.tasks.app_server import AppServer, read_events
@@ -103,23 +103,22 @@ class WebSettings(SeededTask):
         if window is None:
             raise EnvFailure(f"no window shows {self.screen.title!r}")
 
-        def on(box: Box) -> dict[str, int]:
+        def click(box: Box) -> Click:
             x, y = box.centre
-            return {"x": window.x + x, "y": window.y + y}
+            return Click(x=window.x + x, y=window.y + y)
 
         for control, value in self.changes:
-            yield Click(**on(self.screen.tab_boxes[control.tab]))
+            yield click(self.screen.tab_boxes[control.tab])
+            yield click(control.box)
             if control.kind == "text":
-                yield TripleClick(**on(control.box))
+                yield Key(key="ctrl+a")
                 yield Type(text=str(value))
-                continue
-            yield Click(**on(control.box))
-            if control.kind == "choice":
+            elif control.kind == "choice":
                 now, then = (control.options.index(str(v)) for v in (control.initial, value))
                 for _ in range(abs(then - now)):
                     yield Key(key="Down" if then > now else "Up")
                 yield Key(key="Return")
-        yield Click(**on(self.screen.save))
+        yield click(self.screen.save)
         yield Done()
 
 
