@@ -7,25 +7,15 @@
 
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-PIP := $(PYTHON) -m pip --disable-pip-version-check -qq
 # --foreground: Ctrl-C at the terminal must reach the command itself.
 BOUNDED := timeout --foreground --kill-after=60
 
-.PHONY: setup packages demo test bench lint clean
-.DELETE_ON_ERROR:
+.PHONY: setup demo test bench lint clean
 
-setup: .venv/.project
-
-packages:
+# SKIP_PACKAGES=1 leaves the operating system's packages to you.
+setup:
 	@test -n "$(SKIP_PACKAGES)" || tools/install_packages.sh
-
-.venv/.cpu: tools/requirements-cpu.txt tools/install_python.sh $(wildcard tools/vllm_cpu/*.*) | packages
 	@tools/install_python.sh
-	@touch $@
-
-.venv/.project: pyproject.toml .venv/.cpu
-	@timeout 1200 $(PIP) install --constraint tools/requirements-cpu.txt --editable '.[dev]' </dev/null
-	@touch $@
 
 demo: setup
 	@$(BOUNDED) 1800 $(PYTHON) tools/demo.py

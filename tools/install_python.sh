@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv with the pinned trainers and model server of tools/requirements-cpu.txt.
+# Make .venv: the pinned trainers and model server of tools/requirements-cpu.txt, then this package
+# with its development tools. Does only what is out of date; an interrupted run starts afresh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,14 +22,38 @@ pip() {
     </dev/null
 }
 
-if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+out_of_date() { # out_of_date STAMP FILE...
+  local file
+  for file in "${@:2}"; do
+    [[ $1 -nt $file ]] || return 0
+  done
+  return 1
+}
+
+# A pip that was killed can leave a package that looks installed and is not whole.
+partial=.venv/.partial
+if [[ -e $partial ]] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   python=$(find_python)
   echo "Creating .venv with $("$python" --version)"
   timeout 300 "$python" -m venv --clear .venv
 fi
-echo "Installing torch, vLLM, verl and TRL for the CPU (a few minutes when nothing is cached)"
-pip install --upgrade pip
-pip install --requirement tools/requirements-cpu.txt
-# CUDA builds that come along; vLLM tries to import the first two, and fails if it finds them.
-pip uninstall --yes torchaudio torchcodec triton
-pip install --no-deps --force-reinstall ./tools/vllm_cpu
+
+if out_of_date .venv/.cpu tools/requirements-cpu.txt tools/vllm_cpu/*.*; then
+  echo "Installing torch, vLLM, verl and TRL for the CPU (a few minutes when nothing is cached)"
+  touch $partial
+  pip install --upgrade pip
+  pip install --requirement tools/requirements-cpu.txt
+  # CUDA builds that come along; vLLM tries to import the first two, and fails if it finds them.
+  pip uninstall --yes torchaudio torchcodec triton
+  pip install --no-deps --force-reinstall ./tools/vllm_cpu
+  touch .venv/.cpu
+  rm $partial
+fi
+
+if out_of_date .venv/.project pyproject.toml .venv/.cpu; then
+  echo "Installing legatolabs and its development tools"
+  touch $partial
+  pip install --constraint tools/requirements-cpu.txt --editable '.[dev]'
+  touch .venv/.project
+  rm $partial
+fi
