@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from legato.errors import ConfigError
+from legato.rl.tokens import HFTokenizer, load_tokenizer
 
 KEY_VARIABLE = "LEGATO_POLICY_KEY"
 
@@ -67,13 +68,24 @@ class PolicyConfig:
         return self.url.removesuffix("/v1")
 
     @property
-    def tokenizer_name(self) -> str:
-        return self.tokenizer or self.model
-
-    @property
     def secret(self) -> str | None:
         """The key in the clear, for the request header alone."""
         return self.api_key.get_secret_value() if isinstance(self.api_key, SecretStr) else None
+
+
+def tokenizer_for(config: PolicyConfig) -> HFTokenizer | None:
+    """The policy's tokenizer; ``None`` when only chat is left, its own name leading to none.
+
+    Raises :class:`~legato.errors.ConfigError` if one was asked for and cannot be loaded.
+    """
+    if config.api == "chat" and config.tokenizer is None:
+        return None
+    try:
+        return load_tokenizer(config.tokenizer or config.model)
+    except ConfigError:
+        if config.tokenizer is not None or config.api == "tokens":
+            raise
+        return None
 
 
 def _checked_url(url: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -127,10 +126,9 @@ class HttpPolicy:
                 log.info("model call failed, trying again in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
 
-    async def get(self, url: str) -> tuple[int, bytes]:
-        """Status and body of a look at the server, with the key."""
-        response = await self._transport.get(url)
-        return response.status, response.body
+    async def get(self, url: str) -> Response:
+        """A look at the server, with the key; raises ``PolicyFailure`` if it does not answer."""
+        return await self._transport.get(url)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -156,7 +154,7 @@ class HttpPolicy:
         fields = sampling_fields(sampling) | {"logprobs": top} | extra
         body = tokens_body(prompt, self.config.model, fields)
         response, version = await self._send(url, body)
-        status, raw = response.status, response.body
+        status = response.status_code
         if status in NO_ENDPOINT and not self._tokens_worked:
             self._tokens = False
             if status not in (401, 403):  # chat then says what is wrong with the key
@@ -164,14 +162,14 @@ class HttpPolicy:
                     "the server has no token endpoint (vLLM: --enable-scale-out): chat it is"
                 )
             return None
-        if status == 404 and b"does not exist" not in raw:
+        if status == 404 and b"does not exist" not in response.body:
             raise PolicyFailure(
                 f"{url} does not exist: start vLLM with --enable-scale-out, or use --api chat",
                 transient=False,
             )
         if status != 200:
             raise self._failure(response)
-        answer = self._read(raw, want_logprobs=True, banned=sampling.banned_ids)
+        answer = self._read(response, want_logprobs=True, banned=sampling.banned_ids)
         if answer.token_ids is None:
             raise PolicyFailure("the token endpoint answered without token ids", transient=False)
         if answer.prompt_ids is None:
@@ -214,7 +212,7 @@ class HttpPolicy:
                 fields["max_completion_tokens"] = sampling.max_tokens
             body = chat_body(prompt, self.config.model, fields)
             response, version = await self._send(url, body)
-            status = response.status
+            status = response.status_code
             if status == 200:
                 break
             message = error_message(response.body)
@@ -223,7 +221,7 @@ class HttpPolicy:
                 raise self._failure(response)
             self._drop(name)
         want_logprobs = "logprobs" in fields
-        answer = self._read(response.body, want_logprobs=want_logprobs, banned=sampling.banned_ids)
+        answer = self._read(response, want_logprobs=want_logprobs, banned=sampling.banned_ids)
         prompt_ids = image_tokens = None
         if answer.prompt_ids is not None:
             spans = self._find_spans(answer.prompt_ids, len(prompt.images))
@@ -243,13 +241,12 @@ class HttpPolicy:
 
     # --- reading -------------------------------------------------------------------------------
 
-    def _read(self, raw: bytes, *, want_logprobs: bool, banned: tuple[int, ...]) -> Answer:
+    def _read(self, response: Response, *, want_logprobs: bool, banned: tuple[int, ...]) -> Answer:
         try:
-            data = json.loads(raw)
-        except (ValueError, RecursionError):
-            raise PolicyFailure(
-                f"the model server's answer is not JSON: {self._scrub(error_message(raw, 80))!r}"
-            ) from None
+            data = response.json()
+        except ValueError:
+            start = self._scrub(error_message(response.body, 80))
+            raise PolicyFailure(f"the model server's answer is not JSON: {start!r}") from None
         try:
             return read_answer(data, want_logprobs=want_logprobs, banned=banned)
         except PolicyFailure as error:
@@ -261,7 +258,7 @@ class HttpPolicy:
 
     def _failure(self, response: Response) -> PolicyFailure:
         message = self._scrub(error_message(response.body))
-        error = failure(response.status, message, self.config)
+        error = failure(response.status_code, message, self.config)
         return Busy(str(error), response.retry_after) if error.transient else error
 
     def _drop(self, name: str) -> None:

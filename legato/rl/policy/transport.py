@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,10 +24,17 @@ MAX_ANSWER = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    status: int
+    status_code: int
     body: bytes
-    retry_after: float | None
+    retry_after: float | None = None
     """Seconds the server asks to wait, at most the step timeout."""
+
+    def json(self) -> Any:
+        """The decoded body. Raises ``ValueError`` if it is not JSON."""
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("JSON nested too deeply") from None
 
 
 class Transport:
