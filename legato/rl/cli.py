@@ -247,8 +247,12 @@ def collect(
         **_sampling_flags(temperature, top_p, top_k, max_tokens, ban_id, ban_token),
     }
     settings = load_settings(overrides=overrides or (), file=config, flags=flags)
-    with make_progress(out) as progress:
-        summary = run_collect(tasks, settings, out=out_dir, observer=progress)
+    try:
+        with make_progress(out) as progress:
+            summary = run_collect(tasks, settings, out=out_dir, observer=progress)
+    except KeyboardInterrupt:
+        err.print("interrupted; run the same command again to go on from here", highlight=False)
+        raise typer.Exit(130) from None
     out.print(render(summary))
     out.print(f"records: {out_dir}/rollouts.jsonl", highlight=False)
 
@@ -316,6 +320,3 @@ def main() -> None:
     except LegatoError as e:
         err.print(f"failed: {e}", style="red", highlight=False, markup=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("interrupted; run the same command again to go on from here", highlight=False)
-        sys.exit(130)

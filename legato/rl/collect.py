@@ -20,7 +20,7 @@ from typing import Any
 from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
-from legato.rl.driver import Driver, GroupOptions
+from legato.rl.driver import Driver, GroupOptions, OnRollout
 from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
 from legato.rl.manifest import Manifest
@@ -33,7 +33,7 @@ from legato.rl.rollout import Limits
 from legato.rl.settings import Settings
 from legato.rl.summary import Summary, summarise
 from legato.rl.tokens import load_tokenizer
-from legato.rl.types import Harness, Rollout, Sampling, Status, Tokenizer
+from legato.rl.types import Harness, Policy, Rollout, Sampling, Status, Tokenizer
 from legato.rl.worker import Worker
 from legato.tasks import load_tasks, parse_tasks
 
@@ -110,26 +110,34 @@ async def collect_async(
     watch = observer or Silent()
     run_dir = Path(out)
     batch = _check(tasks, settings)
-    run = RunDir.create_or_resume(run_dir, manifest(batch.tasks, settings))
-    writer = Worker("record-writer")
+    policy = HttpPolicy(settings.policy, tokenizer=batch.tokenizer)
     try:
-        plans = _plan(batch.tasks, run, settings.rollout, watch)
-        if plans:
-            async with open_driver(batch, settings) as driver:
+        # A new directory must not pin settings that the server then turns out not to serve.
+        greeted = not (run_dir / "run.json").exists()
+        if greeted:
+            await greet(policy)
+        run = RunDir.create_or_resume(run_dir, manifest(batch.tasks, settings))
+        writer = Worker("record-writer")
 
-                async def keep(rollout: Rollout) -> None:
-                    await writer.call(lambda: run.append(rollout), WRITE_DEADLINE_S)
-                    watch.rollout_ended(rollout)
+        async def keep(rollout: Rollout) -> None:
+            await writer.call(lambda: run.append(rollout), WRITE_DEADLINE_S)
+            watch.rollout_ended(rollout)
 
-                driver.on_rollout = keep
-                await _run_groups(driver, plans, watch)
+        try:
+            if plans := _plan(batch.tasks, run, settings.rollout, watch):
+                if not greeted:
+                    await greet(policy)
+                async with open_driver(batch, settings, policy, keep) as driver:
+                    await _run_groups(driver, plans, watch)
+        finally:
+            await writer.idle(WRITE_DEADLINE_S)
+            writer.stop()
+            run.close()
+            summary = summarise(run_dir)
+            summary.write(run_dir)
+        return summary
     finally:
-        await writer.idle(WRITE_DEADLINE_S)
-        writer.stop()
-        run.close()
-        summary = summarise(run_dir)
-        summary.write(run_dir)
-    return summary
+        await policy.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,32 +158,30 @@ def _check(tasks: Tasks, settings: Settings) -> Batch:
 
 
 @contextlib.asynccontextmanager
-async def open_driver(batch: Batch, settings: Settings) -> AsyncIterator[Driver]:
-    """A driver with its policy connected and its desktops booting; closed on the way out."""
-    policy = HttpPolicy(settings.policy, tokenizer=batch.tokenizer)
+async def open_driver(
+    batch: Batch, settings: Settings, policy: Policy, on_rollout: OnRollout | None = None
+) -> AsyncIterator[Driver]:
+    """A driver whose desktops are booting; they are closed on the way out."""
     rollout = settings.rollout
-    try:
-        await greet(policy)
-        async with Pool(
-            settings.desktop.factory(),
-            settings.desktop.desktop_options(),
-            size=rollout.desktops,
-            standby=settings.desktop.standby,
-        ) as pool:
-            with _killed_on_exit(pool):
-                yield Driver(
-                    pool,
-                    policy,
-                    _harness(settings, batch.tokenizer),
-                    policy_model=settings.policy.model,
-                    sampling=batch.sampling,
-                    limits=Limits(rollout.max_steps, rollout.rollout_timeout),
-                    groups=GroupOptions(
-                        rollout.group, rollout.oversample, rollout.env_retries, rollout.min_group
-                    ),
-                )
-    finally:
-        await policy.aclose()
+    async with Pool(
+        settings.desktop.factory(),
+        settings.desktop.desktop_options(),
+        size=rollout.desktops,
+        standby=settings.desktop.standby,
+    ) as pool:
+        with _killed_on_exit(pool):
+            yield Driver(
+                pool,
+                policy,
+                _harness(settings, batch.tokenizer),
+                policy_model=settings.policy.model,
+                sampling=batch.sampling,
+                limits=Limits(rollout.max_steps, rollout.rollout_timeout),
+                groups=GroupOptions(
+                    rollout.group, rollout.oversample, rollout.env_retries, rollout.min_group
+                ),
+                on_rollout=on_rollout,
+            )
 
 
 async def greet(policy: HttpPolicy) -> None:
@@ -254,6 +260,7 @@ def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
             for task in tasks
         ],
         group=rollout.group,
+        min_group=rollout.min_group,
         settings={
             "policy": {"model": policy.model, "version": policy.version, "api": policy.api},
             "sampling": asdict(settings.sampling),
@@ -269,7 +276,6 @@ def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
             "max_steps": rollout.max_steps,
             "rollout_timeout": rollout.rollout_timeout,
             "oversample": rollout.oversample,
-            "min_group": rollout.min_group,
             "seed": rollout.seed,
         },
         session={
