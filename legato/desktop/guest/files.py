@@ -15,7 +15,7 @@ import tempfile
 MAX_ENTRIES = 100_000
 
 
-class TooLarge(ValueError):
+class TooLarge(ValueError):  # noqa: N818 - a fact about the file
     """The file has more bytes than the reader wants."""
 
 

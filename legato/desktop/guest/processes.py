@@ -6,6 +6,7 @@ from it reaches each of them and nothing else. It cannot be stopped or killed fr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -25,7 +26,7 @@ SPARE_PROCESSES = 64
 """Left to the guest program when the agent has used up its own."""
 
 
-class NotClean(RuntimeError):
+class NotClean(RuntimeError):  # noqa: N818 - what the driver calls it
     """Something of the agent outlived the clean-up; only a new machine will do."""
 
 
@@ -74,9 +75,7 @@ class Processes:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         selector.register(self._wakeup, selectors.EVENT_READ, self.reap)
 
-    def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None
-    ) -> Process:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Process:
         """Start a program whose output is captured from its beginning."""
         out, err = self._pipe(), self._pipe()
         try:
@@ -150,10 +149,8 @@ class Processes:
         """
         end = time.monotonic() + timeout
         while True:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self.reap()
             left = [pid for pid in _pids() if pid != 1]
             if not left:
@@ -197,10 +194,8 @@ class Processes:
             self._popen[process.pid] = popen
         if self._limit is not None:
             # Ours is a little higher; a child that forks before this line stays below that.
-            try:
+            with contextlib.suppress(ProcessLookupError):  # already a zombie
                 resource.prlimit(process.pid, resource.RLIMIT_NPROC, (self._limit, self._limit))
-            except ProcessLookupError:
-                pass  # already a zombie
 
     def _ended(self, pid: int, code: int) -> None:
         popen = self._popen.pop(pid, None)

@@ -21,7 +21,7 @@ from typing import Any
 from . import files, session, wire
 from .browser import Browsers, is_browser
 from .busy import BusyMeter
-from .processes import NotClean, Process, Processes
+from .processes import NotClean, Processes
 from .relay import Relay
 
 MESSAGE_S = 30.0
@@ -93,8 +93,9 @@ class Guest:
                 if due <= now:
                     del self._timers[pid]
                     action()
-            due = min((t for t, _ in self._timers.values()), default=None)
-            for key, _ in self._selector.select(None if due is None else max(0.0, due - now)):
+            next_due = min((t for t, _ in self._timers.values()), default=None)
+            wait = None if next_due is None else max(0.0, next_due - now)
+            for key, _ in self._selector.select(wait):
                 # An earlier one of this round may have closed it.
                 if self._selector.get_map().get(key.fileobj) is key:
                     key.data()
@@ -108,9 +109,7 @@ class Guest:
         if struct.unpack("3i", credentials)[0] != 0:
             connection.close()
             return
-        self._selector.register(
-            connection, selectors.EVENT_READ, lambda: self._request(connection)
-        )
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._request(connection))
 
     def _request(self, connection: socket.socket) -> None:
         try:
@@ -201,9 +200,7 @@ class Guest:
         argv, env = request.args["argv"], self._session.env | request.args["env"]
         if is_browser(argv, env["PATH"]):
             quiet = session.quiet_flags(argv)
-            process = self._processes.launch_with(
-                lambda log: self._browsers.start(quiet, env, log)
-            )
+            process = self._processes.launch_with(lambda log: self._browsers.start(quiet, env, log))
         else:
             process = self._processes.launch(argv, env)
         return Reply({"pid": process.pid})

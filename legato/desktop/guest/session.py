@@ -41,7 +41,7 @@ BROWSER_FLAGS = (
 )
 
 
-class SessionFailed(RuntimeError):
+class SessionFailed(RuntimeError):  # noqa: N818 - a state
     """The X session did not come up."""
 
 
@@ -78,12 +78,13 @@ class Session:
             self.env["DISPLAY"] = DISPLAY
             self._start_bus()
             managed = self._start_wm()
-            self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.connect(f"/tmp/.X11-unix/X{DISPLAY[1:]}")
             # openbox sets its "running" property before it manages windows; its start-up
             # command runs after.
             self._await(managed, deadline, "openbox", self._wm)
+            # Without a window manager it would look again only a second later.
+            self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
         except BaseException:
             os.close(memory)
             raise

@@ -20,7 +20,7 @@ MAX_FDS = 4
 _LENGTHS = struct.Struct(">II")
 
 
-class Closed(ConnectionError):
+class Closed(ConnectionError):  # noqa: N818 - a state
     """The other side is gone."""
 
 

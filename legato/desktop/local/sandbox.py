@@ -34,14 +34,20 @@ FIRST_UID, UIDS = 61184, 4096
 START_S = 20.0
 KILL_S = 20.0
 
+# fmt: off
 ETC = (
-    "alternatives fonts gtk-2.0 gtk-3.0 gtk-4.0 ld.so.cache ld.so.conf ld.so.conf.d libreoffice "
-    "mime.types pango pulse ssl/certs xdg X11 dconf chromium opt/chrome vte debian_version "
-    "python3 python3.11 python3.12 python3.13 default/locale os-release bash.bashrc profile"
-).split()
+    "alternatives", "bash.bashrc", "chromium", "dconf", "debian_version", "default/locale",
+    "fonts", "gtk-2.0", "gtk-3.0", "gtk-4.0", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "libreoffice", "mime.types", "opt/chrome", "os-release", "pango", "profile", "pulse",
+    "python3", "python3.11", "python3.12", "python3.13", "ssl/certs", "vte", "X11", "xdg",
+)
+# fmt: on
+"""What of ``/etc`` a desktop sees, where it exists."""
 
 ACCOUNTS = {
-    "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
+    "passwd": (
+        "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n"
+    ),
     "group": "root:x:0:\nuser:x:1000:\n",
     "hosts": "127.0.0.1 localhost desktop\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
@@ -161,10 +167,16 @@ def _command(options: LocalOptions, stage: Path, accounts: Path) -> list[str]:
     for path in options.ro_bind:
         argv += ["--ro-bind", str(path), str(path)]
     argv += ["--ro-bind", str(stage), STAGED, "--ro-bind", f"{stage}/chromium.d", "/etc/chromium.d"]
-    for path, bytes_ in ((HOME, size), ("/tmp", size), ("/dev/shm", size)):
-        argv += ["--perms", "0700" if path == HOME else "1777", "--size", bytes_, "--tmpfs", path]
-    for path in (RUNTIME, "/run/desk"):
-        argv += ["--perms", "0700", "--size", str(64 * 2**20), "--tmpfs", path]
+    small = str(64 * 2**20)
+    writable = (
+        (HOME, "0700", size),
+        ("/tmp", "1777", size),
+        ("/dev/shm", "1777", size),
+        (RUNTIME, "0700", small),
+        ("/run/desk", "0700", small),
+    )
+    for place, mode, bytes_ in writable:
+        argv += ["--perms", mode, "--size", bytes_, "--tmpfs", place]
     # What bwrap made to hold all this is memory too, without a bound.
     argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
     argv += ["/usr/bin/python3", "-I", "-S", STAGED, "--listen-fd", str(warden.LISTEN_FD)]

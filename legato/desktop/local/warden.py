@@ -28,11 +28,12 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 LISTEN_FD = 3
 OWNER_FD = 4
 INFO_FD = 5
-"""Where a sandbox's command finds its listening socket, our end of its life, bwrap's ``--info-fd``."""
+"""Where a sandbox's command finds listening socket, owner pipe and bwrap's ``--info-fd``."""
 
 MAX_PACKET = 2**18
 STOP_S = 20.0
@@ -173,7 +174,7 @@ class Warden:
         sandbox.lifeline.close()
 
 
-def _become(order: dict[str, object], log: int, fds: tuple[int, int, int]) -> None:
+def _become(order: dict[str, Any], log: int, fds: tuple[int, int, int]) -> None:
     """In the forked child: turn into bwrap. Never returns."""
     try:
         os.setsid()
@@ -190,13 +191,14 @@ def _become(order: dict[str, object], log: int, fds: tuple[int, int, int]) -> No
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, hard), hard))
         if os.getuid() == 0:
             os.setgroups([])
-            os.setresgid(*[order["gid"]] * 3)  # type: ignore[list-item]
-            os.setresuid(*[order["uid"]] * 3)  # type: ignore[list-item]
+            gid, uid = order["gid"], order["uid"]
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
         signal.set_wakeup_fd(-1)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_DFL)
         argv = order["argv"]
-        os.execv(argv[0], argv)  # type: ignore[index,arg-type]
+        os.execv(argv[0], argv)
     except BaseException as e:
         os.write(2, f"could not start the sandbox: {e}\n".encode())
     finally:

@@ -14,46 +14,49 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import xcffib
 import xcffib.xproto
 import xcffib.xtest
-from xcffib import ffi, lib
 
 from legato.errors import EnvFailure
+
+_xcb: Any = xcffib
+"""xcffib, of which little has types."""
 
 REPLY_S = 10.0
 """Deadline of a round trip, in seconds."""
 
 
-class _Connection(xcffib.Connection):  # type: ignore[misc]
+class _Connection(xcffib.Connection):
     """xcffib's connection, but waiting for a reply ends at a deadline."""
 
     poll: select.poll
 
     def wait_for_reply(self, sequence: int) -> Any:
+        ffi, lib, me = _xcb.ffi, _xcb.lib, cast(Any, self)
         reply_p = ffi.new("void **")
         error_p = ffi.new("xcb_generic_error_t **")
-        lib.xcb_flush(self._conn)
+        lib.xcb_flush(me._conn)
         deadline = time.monotonic() + REPLY_S
-        while not lib.xcb_poll_for_reply(self._conn, sequence, reply_p, error_p):
-            self.invalid()
+        while not lib.xcb_poll_for_reply(me._conn, sequence, reply_p, error_p):
+            me.invalid()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise EnvFailure(f"the X server did not answer in {REPLY_S:g} s")
             self.poll.poll(left * 1000)
-        self.invalid()
+        me.invalid()
         try:
-            self._process_error(error_p[0])
+            me._process_error(error_p[0])
         finally:
             if error_p[0] != ffi.NULL:
-                xcffib.c_free(error_p[0])
+                _xcb.c_free(error_p[0])
         if reply_p[0] == ffi.NULL:
             raise xcffib.XcffibException(f"no reply to request {sequence}")
-        data = ffi.gc(reply_p[0], xcffib.c_free)
+        data = ffi.gc(reply_p[0], _xcb.c_free)
         length = ffi.cast("xcb_generic_reply_t *", data).length
-        return xcffib.CffiUnpacker(data, known_max=32 + length * 4)
+        return _xcb.CffiUnpacker(data, known_max=32 + length * 4)
 
 
 class XConnection:
@@ -69,7 +72,8 @@ class XConnection:
         watchdog = threading.Timer(deadline_s, self.cut)
         watchdog.start()
         try:
-            self.conn = _Connection(fd=fd)
+            connect: Any = _Connection
+            self.conn = connect(fd=fd)
         except xcffib.XcffibException as e:
             self._socket.close()
             raise EnvFailure(f"the X server did not let us in: {e}") from e
@@ -88,9 +92,7 @@ class XConnection:
         mask = xcffib.xproto.EventMask
         events = mask.PropertyChange | mask.SubstructureNotify
         with self.guarded():
-            self.conn.core.ChangeWindowAttributes(
-                self.root, xcffib.xproto.CW.EventMask, [events]
-            )
+            self.conn.core.ChangeWindowAttributes(self.root, xcffib.xproto.CW.EventMask, [events])
             self.sync()
 
     def cut(self) -> None:
@@ -116,9 +118,30 @@ class XConnection:
         with self.guarded():
             self.conn.core.GetInputFocus().reply()
 
-    def flush(self) -> None:
+    def fake_input(self, kind: int, detail: int, x: int = 0, y: int = 0) -> None:
+        """Queue an input event (XTEST FakeInput): event number, key or button, point."""
         with self.guarded():
-            self.conn.flush()
+            self.xtest.FakeInput(kind, detail, 0, self.root, x, y, 0)
+
+    def set_background(self, color: int) -> None:
+        """Paint the root window in one colour, ``0xRRGGBB``."""
+        with self.guarded():
+            self.conn.core.ChangeWindowAttributes(self.root, xcffib.xproto.CW.BackPixel, [color])
+            self.conn.core.ClearArea(False, self.root, 0, 0, 0, 0)
+        self.sync()
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Let no other client draw meanwhile; keep it short."""
+        with self.guarded():
+            self.conn.core.GrabServer()
+        self.sync()
+        try:
+            yield
+        finally:
+            with self.guarded():
+                self.conn.core.UngrabServer()
+                self.conn.flush()
 
     def atom(self, name: str) -> int:
         if name not in self._atoms:
