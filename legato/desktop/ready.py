@@ -47,7 +47,7 @@ A caret makes two; what changes more often than it leaves no gap long enough to 
 STEADY_SLOTS = 9
 """Changes of unmasked tiles in this many of the last ``SLOTS`` slots are a motion without end,
 of something that is never long enough in one place to be masked."""
-POLL_S = (0.02, 0.05)
+POLL_S = (0.03, 0.05)
 """Shortest and longest time between two looks; a twentieth of the wait so far in between."""
 
 
@@ -61,7 +61,7 @@ class Signals(Protocol):
         """The screen as it is now: uint32, shape (height, width), C-contiguous.
 
         Current as of an X round trip made by this call. It may be a live view of the server's
-        memory (cheapest: no copy): the caller copies what it keeps. Called up to 50 times a
+        memory (cheapest: no copy): the caller copies what it keeps. Called up to 40 times a
         second.
         """
         ...
@@ -234,28 +234,42 @@ class Settling:
 
 
 class _Frames:
-    """Finds the tiles that differ from the frame before, in about 0.3 ms at 1280x720."""
+    """Finds the tiles that differ from the frame before; 0.2 ms at 1280x720 where none does."""
 
     def __init__(self, first: np.ndarray) -> None:
         height, width = first.shape
         self.shape = (-(-height // TILE), -(-width // TILE))
         """(rows, columns) of tiles; the last ones may be partial."""
         padded = (self.shape[0] * TILE, self.shape[1] * TILE)
-        self._seen, self._now = np.zeros(padded, np.uint32), np.zeros(padded, np.uint32)
-        self._differs = np.empty((padded[0], padded[1] // 2), np.bool_)
+        self._seen, self._now = np.empty(padded, np.uint32), np.empty(padded, np.uint32)
+        for frame in (self._seen, self._now):
+            frame[height:], frame[:, width:] = 0, 0
         self._inside = np.s_[:height, :width]
         self._seen[self._inside] = first
+        # Compared two pixels at a time where that is possible.
+        self._word: type[np.unsignedinteger] = np.uint32 if width % 2 else np.uint64
+        self._seen_words = self._seen[self._inside].view(self._word)
+        self._differs = np.empty(self._seen_words.shape, np.bool_)
 
     def changed(self, frame: np.ndarray) -> np.ndarray | None:
         """Boolean (rows, columns) of the tiles that changed, ``None`` if none did."""
-        # Copied before it is compared: a live view may change in between.
-        self._now[self._inside] = frame
-        np.not_equal(self._now.view(np.uint64), self._seen.view(np.uint64), out=self._differs)
-        self._seen, self._now = self._now, self._seen
+        np.not_equal(frame.view(self._word), self._seen_words, out=self._differs)
+        if not self._differs.any():
+            return None
+        lines = np.flatnonzero(self._differs.any(axis=1))
+        top, bottom = int(lines[0]) // TILE, int(lines[-1]) // TILE + 1
+        band = np.s_[top * TILE : bottom * TILE]
+        # Copied, and compared again: a live view may have changed meanwhile.
+        self._now[self._inside][band] = frame[band]
+        seen, now = self._seen[band], self._now[band]
         # Two pixels an element, eight elements a word: one word is the row of one tile.
-        words = self._differs.view(np.uint64).reshape(self.shape[0], TILE, self.shape[1])
-        tiles: np.ndarray = np.bitwise_or.reduce(words, axis=1) != 0
-        return tiles if tiles.any() else None
+        words = (seen.view(np.uint64) != now.view(np.uint64)).view(np.uint64)
+        tiles = np.zeros(self.shape, np.bool_)
+        tiles[top:bottom] = (
+            np.bitwise_or.reduce(words.reshape(-1, TILE, self.shape[1]), axis=1) != 0
+        )
+        seen[:] = now
+        return tiles
 
 
 class _Motion:
