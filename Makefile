@@ -23,7 +23,7 @@ demo: setup
 lint: setup
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	timeout 900 $(PYTHON) -m mypy
+	$(BOUNDED) 900 $(PYTHON) -m mypy
 
 test: lint
 	$(BOUNDED) --signal=INT 4200 $(PYTHON) -m pytest

@@ -24,7 +24,7 @@ else
   exit 1
 fi
 echo "Installing Debian packages: ${missing[*]}"
-as_root+=(env DEBIAN_FRONTEND=noninteractive timeout --kill-after=30 1500)
+as_root+=(env DEBIAN_FRONTEND=noninteractive timeout --foreground --kill-after=30 1500)
 apt_get=("${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
 # An earlier run that was cut short leaves packages unpacked, which apt-get refuses to work with.
 "${as_root[@]}" dpkg --configure -a </dev/null

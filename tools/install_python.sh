@@ -18,7 +18,7 @@ sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
 }
 
 pip() {
-  timeout --kill-after=30 2400 .venv/bin/python -m pip --disable-pip-version-check -qq "$@" \
+  timeout --foreground --kill-after=30 2400 .venv/bin/python -m pip --disable-pip-version-check -qq "$@" \
     </dev/null
 }
 
@@ -35,7 +35,7 @@ partial=.venv/.partial
 if [[ -e $partial ]] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   python=$(find_python)
   echo "Creating .venv with $("$python" --version)"
-  timeout 300 "$python" -m venv --clear .venv
+  timeout --foreground 300 "$python" -m venv --clear .venv
 fi
 
 if out_of_date .venv/.cpu tools/requirements-cpu.txt tools/vllm_cpu/*.*; then
