@@ -39,6 +39,31 @@ class Oracle:
         """``image_grid_thw`` of blank images of (width, height) pixels, from the real processor."""
         return list(self._ask("grids", checkpoint=str(checkpoint), sizes=sizes))
 
+    def logprobs(
+        self,
+        checkpoint: Path,
+        ids: Sequence[int],
+        images: Sequence[Path],
+        *,
+        temperature: float,
+        banned: Sequence[int],
+    ) -> list[float]:
+        """Of each id but the first, given those before it; one forward pass in float32.
+
+        ``ids`` hold as many placeholders per image as it takes tokens. The distribution is the
+        softmax at ``temperature`` over every id that is not ``banned``.
+        """
+        return list(
+            self._ask(
+                "logprobs",
+                checkpoint=str(checkpoint),
+                ids=list(ids),
+                images=[str(path) for path in images],
+                temperature=temperature,
+                banned=list(banned),
+            )
+        )
+
     def _ask(self, what: str, **arguments: Any) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -69,10 +94,12 @@ def _message(message: Message) -> dict[str, Any]:
 def _serve() -> None:
     from functools import cache
 
+    import torch
     from PIL import Image
-    from transformers import AutoProcessor
+    from transformers import AutoModelForImageTextToText, AutoProcessor
 
     load = cache(AutoProcessor.from_pretrained)
+    model_of = cache(AutoModelForImageTextToText.from_pretrained)
 
     def template(checkpoint: str, messages: list[Any], template: dict[str, Any]) -> list[int]:
         processor = load(checkpoint)
@@ -84,7 +111,26 @@ def _serve() -> None:
         processed = load(checkpoint).image_processor(images=images, return_tensors="pt")
         return [list(map(int, row)) for row in processed["image_grid_thw"]]
 
-    answers = {"template": template, "grids": grids}
+    def logprobs(
+        checkpoint: str, ids: list[int], images: list[str], temperature: float, banned: list[int]
+    ) -> list[float]:
+        model = model_of(checkpoint, dtype=torch.float32).eval()
+        pixels = load(checkpoint).image_processor(
+            images=[Image.open(path) for path in images], return_tensors="pt"
+        )
+        tokens = torch.tensor([ids])
+        with torch.no_grad():
+            logits = model(
+                input_ids=tokens,
+                attention_mask=torch.ones_like(tokens),
+                mm_token_type_ids=(tokens == model.config.image_token_id).long(),
+                **pixels,
+            ).logits[0]
+        logits[:, banned] = -torch.inf
+        given = (logits / temperature).log_softmax(-1)
+        return list(given[:-1].gather(1, tokens[0, 1:, None])[:, 0].tolist())
+
+    answers = {"template": template, "grids": grids, "logprobs": logprobs}
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps(answers[request.pop("what")](**request)), flush=True)
