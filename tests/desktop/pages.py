@@ -48,7 +48,7 @@ PAGES = {
     "frame": f"<iframe src=http://localhost:{PORT}/fetch width=900 height=400></iframe>",
     "worker": f"<script>new Worker('/worker.js').onmessage=()=>{{{_CHANGE}}}</script>",
     "click": f'<body onclick="{_FETCH}"><h1>click</h1>',
-    "popup": "<body onclick=\"open('/slow-page')\"><h1>popup</h1>",
+    "popup": "<body onclick=\"window.open('/slow-page')\"><h1>popup</h1>",
     "timer": f"<h1>timer</h1><script>setTimeout(()=>{{{_CHANGE}}},{SLOW_S * 1000})</script>",
     "long-poll": "<h1>long poll</h1>" + _NO_READING % "/hang",
     "poll": "<h1>poll</h1>" + _NO_READING % "/quick",

@@ -104,6 +104,7 @@ class _Pair:
                     other.pending += chunk[sent:]
                 elif chunk == b"":
                     mine.finished = True
+                    self.asked_at = -math.inf
             for a, b in (self._ends, self._ends[::-1]):
                 if a.finished and not b.pending and not b.shut:
                     b.sock.shutdown(socket.SHUT_WR)
