@@ -23,6 +23,8 @@ MAX_FILE = 2**20
 """Largest file that is handed to a judge, in bytes; of larger ones it learns only that."""
 MAX_FILES = 200
 """Most files of a folder that are handed to a judge."""
+MAX_FOLDER = 16 * 2**20
+"""Most bytes of one folder's files together; a file past them counts as too large."""
 
 
 @dataclass(frozen=True)
@@ -74,29 +76,35 @@ class SeededTask(ABC):
         return score_checks(run_judge(self.judge, self.evidence(machine)))
 
 
-def pack_file(machine: Machine, path: str) -> dict[str, Any] | None:
-    """A guest file as evidence: its bytes, or only that it is too large; ``None`` if absent."""
-    try:
-        data = machine.read_file(path, limit=MAX_FILE)
-    except FileTooLarge:
-        return {"too_large": True}
-    return None if data is None else {"data": pack_bytes(data)}
-
-
 def pack_folder(machine: Machine, path: str, *, hidden: bool = True) -> dict[str, Any]:
-    """Everything below a guest folder as evidence: relative path -> file, ``None`` for others.
+    """Everything below a guest folder as evidence: ``{"files": {relative path: file}}``.
 
+    A file is ``{"data": base64}``, ``{"too_large": True}``, or ``None`` if it is no regular file.
     Folders end in ``/`` and are listed when empty; with ``hidden=False`` nothing below a name
-    that starts with a dot is. Past ``MAX_FILES`` only the count is kept.
+    that starts with a dot is. Past ``MAX_FILES``, ``files`` is ``None``.
     """
+    try:
+        listed = machine.list_files(path)
+    except FileTooLarge:
+        return {"files": None}
     names = [
         name
-        for name in machine.list_files(path)
+        for name in listed
         if hidden or not any(part.startswith(".") for part in name.split("/"))
     ]
     if len(names) > MAX_FILES:
-        return {"count": len(names), "files": None}
-    files = {
-        name: None if name.endswith("/") else pack_file(machine, f"{path}/{name}") for name in names
-    }
-    return {"count": len(names), "files": files}
+        return {"files": None}
+    files: dict[str, Any] = {}
+    left = MAX_FOLDER
+    for name in names:
+        if name.endswith("/"):
+            files[name] = None
+            continue
+        try:
+            data = machine.read_file(f"{path}/{name}", limit=min(MAX_FILE, left))
+        except FileTooLarge:
+            files[name] = {"too_large": True}
+            continue
+        files[name] = None if data is None else {"data": pack_bytes(data)}
+        left -= len(data or b"")
+    return {"files": files}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from legato.desktop.contract import Score
 from legato.errors import ConfigError
 from legato.tasks import list_tasks, load_task
 from legato.tasks.basics.edit_text import EditText
 from legato.tasks.basics.tidy_files import TidyFiles
+from legato.tasks.verifier import pack_bytes
 from tests.tasks.disk_machine import DiskMachine
 
 NAMES = [info.name for info in list_tasks()]
@@ -257,6 +262,9 @@ WRECKED: dict[str, Callable[[TidyFiles, Path], object]] = {
     "everything deleted": lambda t, f: [p.unlink() for p in f.rglob("*.txt")],
     "a huge file": lambda t, f: (f / untouched(t)).write_bytes(b"x" * (4 * 2**20)),
     "a link in its place": lambda t, f: relink(f / untouched(t)),
+    "more than we read": lambda t, f: [
+        (f / f"{i}.txt").write_bytes(b"x" * 2**20) for i in range(40)
+    ],
     "a thousand files": lambda t, f: [(f / f"{i}.txt").write_text("") for i in range(1000)],
     "bytes that are no name": lambda t, f: Path(os.fsdecode(bytes(f) + b"/\xff")).write_text(""),
 }
@@ -282,3 +290,44 @@ def test_a_wrecked_folder_earns_nothing_though_all_rules_were_followed(
     score = task.grade(machine)
     assert score.reward == 0.0
     assert "guard failed" in score.output
+
+
+# --- whatever an agent may leave behind --------------------------------------------------------
+
+
+def judged(name: str, evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    judge = importlib.import_module(f"legato.tasks.basics.{name}_judge").judge
+    checks: list[dict[str, Any]] = judge(evidence)
+    return checks
+
+
+left_behind = st.one_of(
+    st.none(),
+    st.just({"too_large": True}),
+    st.binary(max_size=200).map(lambda data: {"data": pack_bytes(data)}),
+)
+
+
+@given(
+    name=st.sampled_from(["edit_text", "tidy_files"]),
+    seed=st.integers(0, 1000),
+    found=st.none() | st.dictionaries(st.text(max_size=20), left_behind, max_size=5),
+    instead=left_behind,
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_end_state_crashes_a_judge(
+    name: str, seed: int, found: Any, instead: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    machine = DiskMachine(tmp_path_factory.mktemp("machine"))
+    task = load_task(name, seed)
+    task.setup(machine)
+    evidence = task.evidence(machine)
+    place = "folder" if name == "edit_text" else "home"
+    true_files = evidence[place]["files"]
+    evidence[place] = {"files": None if found is None else {**true_files, **found}}
+    if found is not None:
+        evidence[place]["files"][next(iter(true_files))] = instead
+    checks = judged(name, evidence)
+    assert all(set(check) <= {"name", "kind", "passed", "detail"} for check in checks)
+    if found is None:
+        assert not any(check["passed"] for check in checks if check["kind"] == "progress")

@@ -20,7 +20,7 @@ from legato.tasks.osworld.fetch import fetch
 from legato.tasks.osworld.steps import GuestPath, bad_source, guest_path
 from legato.tasks.verifier import pack_bytes
 
-MAX_FILE = 16 * 2**20
+MAX_FILE = 4 * 2**20
 """Largest file a metric looks at; a larger one counts as not being the file asked for."""
 
 Evidence = dict[str, Any] | None
