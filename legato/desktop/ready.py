@@ -18,8 +18,8 @@ changes without end          timeout
 ===========================  ==========  =====================================================
 
 Not seen: a page that changes later by a timer alone, without asking its server anything, and a
-program that sleeps before it shows its window. Launches therefore wait for the window first
-(:func:`wait_window`).
+program that sleeps before it shows its window. A launch therefore waits for the window first
+(:meth:`Machine.launch <legato.desktop.contract.Machine.launch>`).
 """
 
 from __future__ import annotations
@@ -80,10 +80,6 @@ class Signals(Protocol):
         """Page requests and navigations under way in the desktop's browsers; 0 without one."""
         ...
 
-    def windows(self) -> frozenset[int]:
-        """X ids of the managed top-level windows (``_NET_CLIENT_LIST``)."""
-        ...
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyRules:
@@ -127,30 +123,6 @@ def wait_ready(
         if reason is not None:
             return Ready(reason, elapsed)
         _pause(min(settling.next_look_in(), timeout - elapsed), cancelled)
-
-
-def wait_window(
-    signals: Signals,
-    *,
-    known: frozenset[int],
-    timeout: float,
-    cancelled: threading.Event | None = None,
-) -> frozenset[int]:
-    """Wait for managed windows that are not in ``known`` (taken before the launch).
-
-    Returns the new windows. Raises :class:`~legato.errors.EnvFailure` after ``timeout`` seconds
-    or when ``cancelled`` is set.
-    """
-    deadline = time.monotonic() + timeout
-    while not (new := signals.windows() - known):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise EnvFailure(
-                f"no new window within {timeout:g} s of the launch; "
-                "launch programs that show none without waiting for a window"
-            )
-        _pause(min(POLL_S[0], left), cancelled)
-    return new
 
 
 class Settling:

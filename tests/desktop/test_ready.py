@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.desktop.contract import Ready
-from legato.desktop.ready import POLL_S, ReadyRules, Settling, wait_ready, wait_window
+from legato.desktop.ready import POLL_S, ReadyRules, Settling, wait_ready
 from legato.errors import EnvFailure
 
 RULES = ReadyRules()
@@ -63,9 +63,6 @@ class Scripted:
 
     def pending_requests(self) -> int:
         return sum(start <= self.now < end for start, end in self.loading)
-
-    def windows(self) -> frozenset[int]:
-        return frozenset()
 
     def wait(self) -> Ready:
         settling = Settling(self, RULES, lambda: self.now)
@@ -271,31 +268,3 @@ def test_the_limit_ends_the_wait() -> None:
     ready = wait_ready(Scripted(loading=[(0.0, 1e9)]), timeout=0.3)
     assert ready.reason == "timeout"
     assert ready.seconds >= 0.3
-
-
-class Windows(Scripted):
-    """A window comes with the ``nth`` question for windows."""
-
-    def __init__(self, nth: int) -> None:
-        super().__init__()
-        self._left = nth
-
-    def windows(self) -> frozenset[int]:
-        self._left -= 1
-        return frozenset({1, 2}) if self._left <= 0 else frozenset({1})
-
-
-def test_new_window_is_awaited() -> None:
-    assert wait_window(Windows(4), known=frozenset({1}), timeout=10.0) == {2}
-
-
-def test_missing_window_says_what_to_do() -> None:
-    with pytest.raises(EnvFailure, match="without waiting for a window"):
-        wait_window(Windows(10**9), known=frozenset({1}), timeout=0.1)
-
-
-def test_stopping_the_desktop_ends_the_wait_for_a_window() -> None:
-    stopped = threading.Event()
-    stopped.set()
-    with pytest.raises(EnvFailure, match="stopped"):
-        wait_window(Windows(10**9), known=frozenset({1}), timeout=60.0, cancelled=stopped)

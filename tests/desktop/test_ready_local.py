@@ -136,9 +136,10 @@ def test_a_request_in_a_browser_without_our_pipe_is_waited_for(seat: Seat) -> No
 
 def test_a_request_in_a_second_tab_is_waited_for(browser: Seat) -> None:
     """The second start hands its address to the browser that runs and exits."""
-    browser.task.machine.run(["chromium", f"{ROOT}/fetch"])
+    browser.task.machine.launch(["chromium", f"{ROOT}/fetch"])
     assert browser.desktop.wait_after_reset().reason == "idle"
     assert browser.shows_change()
+    assert len(browser.task.machine.windows()) == 1
 
 
 def test_a_request_after_a_click_is_waited_for(browser: Seat) -> None:
