@@ -72,32 +72,33 @@ def run_judge(
 
 def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
     """Files instead of pipes: their size is bounded by the child's own file-size limit."""
-    with (
-        tempfile.TemporaryFile() as stdin,
-        tempfile.TemporaryFile() as stdout,
-        tempfile.TemporaryFile() as stderr,
-    ):
-        stdin.write(evidence)
-        stdin.seek(0)
-        try:
+    try:
+        with (
+            tempfile.TemporaryFile() as stdin,
+            tempfile.TemporaryFile() as stdout,
+            tempfile.TemporaryFile() as stderr,
+        ):
+            stdin.write(evidence)
+            stdin.seek(0)
             child = start_confined(
                 "judge", judge, limits=limits, stdin=stdin, stdout=stdout, stderr=stderr
             )
-        except OSError as e:
-            raise GradeFailure(f"could not start the verifier {judge.name}: {e}") from e
-        try:
-            code = child.wait(limits.wall_s)
-        except subprocess.TimeoutExpired:
-            raise GradeFailure(
-                f"verifier {judge.name} passed its deadline of {limits.wall_s:g} s"
-            ) from None
-        finally:
-            child.kill()
-            child.wait(5.0)
-        if code != 0:
-            raise GradeFailure(f"verifier {judge.name} {how_it_ended(code)}{last_line(stderr)}")
-        stdout.seek(0)
-        return stdout.read(limits.output_bytes + 1)
+            try:
+                code = child.wait(limits.wall_s)
+            finally:
+                child.kill()
+                child.wait(5.0)
+            if code != 0:
+                why = f"{how_it_ended(code)}{last_line(stderr)}"
+                raise GradeFailure(f"verifier {judge.name} {why}")
+            stdout.seek(0)
+            return stdout.read(limits.output_bytes + 1)
+    except subprocess.TimeoutExpired:
+        raise GradeFailure(
+            f"verifier {judge.name} passed its deadline of {limits.wall_s:g} s"
+        ) from None
+    except OSError as e:
+        raise GradeFailure(f"could not run the verifier {judge.name}: {e}") from e
 
 
 # --- evidence ----------------------------------------------------------------------------------

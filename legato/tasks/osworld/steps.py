@@ -26,7 +26,7 @@ from legato.tasks.osworld.commands import Command
 from legato.tasks.osworld.fetch import fetch, is_remote, local_source
 
 WINDOW_S = 15.0
-"""How long set-up waits for a window that a step names, or for a file to open."""
+"""How long set-up waits for a window that a step names."""
 
 
 @dataclass(frozen=True, slots=True)
