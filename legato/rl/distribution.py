@@ -181,9 +181,10 @@ async def check_truncation(query: Query, prompts: Sequence[Prompt], sampling: Sa
         noise = max(whole.noise, cut.noise)
         if noise > NOISY or len(whole.top) < 2 or not set(whole.by_name) & set(cut.by_name):
             continue
-        compared = True
         tolerance = ROUNDING + 4 * noise
-        problem = truncation_problem(whole, cut, sampling, tolerance)
+        kept, problem = kept_mass(whole, cut, sampling, tolerance)
+        # what hardly truncates looks the same in logprobs that leave it out
+        compared = compared or kept < 1 - MARK * tolerance
         if problem:
             return Finding(
                 "truncation",
@@ -192,7 +193,8 @@ async def check_truncation(query: Query, prompts: Sequence[Prompt], sampling: Sa
                 f"start it with --logprobs-mode processed_logprobs)",
             )
     if not compared:
-        return Finding("truncation", "unknown", "the server gives too few alternatives")
+        text = "too little is cut off, or too few alternatives are given, to tell"
+        return Finding("truncation", "unknown", text)
     return Finding("truncation", "right", "logprobs are those of the truncated distribution")
 
 
@@ -227,22 +229,21 @@ def ban_error(
     return max(abs(b[name] - a[name] - shift) for name in shared), shift
 
 
-def truncation_problem(
+def kept_mass(
     whole: Measured, cut: Measured, sampling: Sampling, tolerance: float
-) -> str | None:
-    """What is wrong with ``cut`` as ``whole`` truncated by top_k and top_p; ``None``: nothing."""
+) -> tuple[float, str | None]:
+    """Share of ``whole`` that ``cut`` renormalises, and what is wrong with that, if anything."""
     full, support = whole.by_name, cut.by_name
     offsets = [support[name] - full[name] for name in support if name in full]
-    if max(offsets) - min(offsets) > 2 * tolerance:
-        return "truncating changed the proportions of the tokens that are left"
     kept = math.exp(-math.fsum(offsets) / len(offsets))
-    complete = abs(cut.mass - 1) <= tolerance
-    if 0 < sampling.top_k <= TOP and not complete:
-        return f"the {len(cut.top)} likeliest tokens hold {cut.mass:.3g} of the mass under top_k"
+    if max(offsets) - min(offsets) > 2 * tolerance:
+        return kept, "truncating changed the proportions of the tokens that are left"
+    if 0 < sampling.top_k <= TOP and abs(cut.mass - 1) > tolerance:
+        return kept, f"{len(cut.top)} tokens hold {cut.mass:.3g} of the mass, against top_k"
     least, most = _kept_bounds(whole.top, sampling)
     if not least - tolerance <= kept <= most + tolerance:
-        return f"logprobs are those of {kept:.3g} of the mass, which top_k and top_p do not leave"
-    return None
+        return kept, f"logprobs are those of {kept:.3g} of the mass, against top_k and top_p"
+    return kept, None
 
 
 def _kept_bounds(whole: Top, sampling: Sampling) -> tuple[float, float]:

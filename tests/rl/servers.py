@@ -354,7 +354,11 @@ class ModelServer:
         return ids, content, "length"
 
     def _name(self, token: int, by_id: bool) -> str:
-        return f"token_id:{token}" if by_id else self.tokenizer.decode([token], skip_special=False)
+        if by_id:
+            return f"token_id:{token}"
+        text = self.tokenizer.decode([token], skip_special=False)
+        # half a character has no text of its own
+        return f"bytes:{token}" if "\ufffd" in text else text
 
     def _logits(self, context: tuple[int, ...]) -> np.ndarray:
         seed = np.random.default_rng(abs(hash(context)) % 2**32)

@@ -12,6 +12,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,19 @@ import pytest
 
 from legato.desktop.contract import Screenshot
 from legato.errors import ConfigError, ContextLimit, PolicyFailure
-from legato.rl.policy import HttpPolicy, PolicyConfig, request
+from legato.rl.policy import HttpPolicy, PolicyConfig, request, tokenizer_for
 from legato.rl.policy.http import split_reasoning
 from legato.rl.types import Generation, ImagePart, Message, Prompt, Sampling, Text
-from tests.rl.servers import Behaviour, Drop, Fault, Hang, ModelServer, Raw, Status
+from tests.rl.servers import (
+    Behaviour,
+    Drop,
+    Fault,
+    Hang,
+    ModelServer,
+    Raw,
+    Status,
+    byte_level,
+)
 
 KEY = "sk-do-not-tell-5b1c"
 SAMPLING = Sampling(temperature=0.8, max_tokens=8, seed=3)
@@ -628,6 +638,19 @@ def test_config_is_checked(changes: dict[str, Any]) -> None:
         PolicyConfig(**{"url": "https://host/v1", "model": "m"} | changes)
     assert KEY not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_tokenizer_of_a_policy(server: ModelServer, tmp_path: Path) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    config = PolicyConfig(server.url, "scripted", tokenizer=str(tmp_path))
+    found = tokenizer_for(config)
+    assert found is not None
+    assert len(found) == len(server.tokenizer)
+    assert tokenizer_for(replace(config, tokenizer=None)) is None
+    assert tokenizer_for(replace(config, tokenizer=None, api="chat")) is None
+    for changes in ({"tokenizer": str(tmp_path / "none")}, {"tokenizer": None, "api": "tokens"}):
+        with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+            tokenizer_for(replace(config, **changes))  # type: ignore[arg-type]
 
 
 # --- many at once -------------------------------------------------------------------------------

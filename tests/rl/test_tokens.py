@@ -5,27 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from legato.errors import ConfigError
 from legato.rl.tokens import HFTokenizer, checkpoint_file, load_tokenizer
 from legato.rl.types import Tokenizer
-
-SPECIAL = ["<|im_start|>", "<|im_end|>", "<|image_pad|>"]
-WRITTEN = ["<tool_call>", "</tool_call>", "<think>"]
-
-
-def byte_level() -> tokenizers.Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in SPECIAL])
-    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in WRITTEN])
-    return tokenizer
+from tests.rl.servers import SPECIAL, WRITTEN, byte_level
 
 
 @pytest.fixture(scope="module")
