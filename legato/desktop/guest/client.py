@@ -118,8 +118,13 @@ class GuestClient:
         return list(reply["files"])
 
     def expose(self, port: int, server: Path) -> None:
-        """Let the guest's ``127.0.0.1:port`` lead to the server on the unix socket ``server``."""
+        """Let the guest's ``127.0.0.1:port`` lead to the server on the unix socket ``server``.
+
+        The socket is made writable for every user, since the guest's is not ours; its directory
+        decides who else can reach it.
+        """
         try:
+            server.chmod(0o666)
             fd = os.open(server, os.O_PATH | os.O_CLOEXEC)
         except OSError as e:
             raise EnvFailure(f"there is no server to expose: {e}") from e

@@ -35,6 +35,9 @@ BASE_ENV = {
     "TERM": "xterm-256color",
     "NO_AT_BRIDGE": "1",  # no accessibility bus: it costs memory and start-up time
     "GTK_A11Y": "none",
+    # openbox reads this table again, 70 ms of work, for every key that the driver adds. No one
+    # types by dead keys here.
+    "XCOMPOSEFILE": "/dev/null",
 }
 
 WRITABLE = ("/tmp", "/dev/shm")

@@ -167,7 +167,7 @@ class LocalDesktop(Desktop):
         assert sandbox is not None
         size = self._options.width, self._options.height
         fds = sandbox.guest.start_session(*size, timeout=SESSION_S)
-        display = Display(*fds, self._killed)
+        display = Display(*fds, sandbox.guest.busy_seconds, self._killed)
         scratch = _empty(sandbox.directory / "scratch")
         machine = GuestMachine(sandbox.guest, display, HOME, scratch)
         session = _Session(display, machine, GuestSignals(sandbox.guest, display))

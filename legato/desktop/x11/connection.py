@@ -118,10 +118,15 @@ class XConnection:
         with self.guarded():
             self.conn.core.GetInputFocus().reply()
 
-    def fake_input(self, kind: int, detail: int, x: int = 0, y: int = 0) -> None:
-        """Queue an input event (XTEST FakeInput): event number, key or button, point."""
+    def fake_input(
+        self, kind: int, detail: int, x: int = 0, y: int = 0, *, after_ms: int = 0
+    ) -> None:
+        """Queue an input event (XTEST FakeInput): event number, key or button, point.
+
+        The server lets ``after_ms`` milliseconds pass before it.
+        """
         with self.guarded():
-            self.xtest.FakeInput(kind, detail, 0, self.root, x, y, 0)
+            self.xtest.FakeInput(kind, detail, after_ms, self.root, x, y, 0)
 
     def set_background(self, color: int) -> None:
         """Paint the root window in one colour, ``0xRRGGBB``."""

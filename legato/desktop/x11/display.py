@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,10 +24,17 @@ class Display:
     """Everything on one X connection. Used from one thread, but for :meth:`cut`.
 
     ``x_fd`` is a fresh connection to the server, ``memory_fd`` its screen memory; both are owned
-    from here on. Raises ``EnvFailure``.
+    from here on. ``busy_seconds`` is that of :class:`~legato.desktop.ready.Signals`. Raises
+    ``EnvFailure``.
     """
 
-    def __init__(self, x_fd: int, memory_fd: int, cancelled: threading.Event) -> None:
+    def __init__(
+        self,
+        x_fd: int,
+        memory_fd: int,
+        busy_seconds: Callable[[], float],
+        cancelled: threading.Event,
+    ) -> None:
         try:
             self.x = XConnection(x_fd)
         except BaseException:
@@ -35,7 +43,7 @@ class Display:
         try:
             self._framebuffer = Framebuffer(memory_fd)
             self.windows = Windows(self.x)
-            self.input = Input(self.x, self.windows, cancelled)
+            self.input = Input(self.x, self.windows, busy_seconds, cancelled)
             self.x.set_background(BACKGROUND)
         except BaseException:
             self.close()

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from legato.desktop.actions import (
     AnyAction,
@@ -39,10 +39,14 @@ LEFT, MIDDLE, RIGHT = 1, 2, 3
 BUTTONS = {"left": LEFT, "middle": MIDDLE, "right": RIGHT}
 WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}
 
-DOUBLE_CLICK_S = 0.5
+DOUBLE_CLICK_S = 0.51
 DOUBLE_CLICK_PX = 5
 """Presses closer than this are one double click to every toolkit (GTK 0.4 s, Chromium 0.5 s).
 Two ``click`` actions are two clicks, so the second waits the time out."""
+
+APART_MS = 10
+"""Between the clicks of one double click. Chromium takes presses of the same millisecond for one
+and the same."""
 
 STEP_PX = 24
 STEP_S = 0.008
@@ -59,10 +63,16 @@ class Input:
     ``cancelled`` is set.
     """
 
-    def __init__(self, x: XConnection, windows: Windows, cancelled: threading.Event) -> None:
+    def __init__(
+        self,
+        x: XConnection,
+        windows: Windows,
+        busy_seconds: Callable[[], float],
+        cancelled: threading.Event,
+    ) -> None:
         self._x = x
         self._cancelled = cancelled
-        self._keyboard = Keyboard(x, windows, cancelled)
+        self._keyboard = Keyboard(x, windows, busy_seconds, cancelled)
         self._last_press = (-math.inf, 0, 0)
 
     def perform(self, action: AnyAction) -> None:
@@ -114,8 +124,10 @@ class Input:
         if button == LEFT and near and since < DOUBLE_CLICK_S:
             self._pause(DOUBLE_CLICK_S - since)
         self._move(point)
-        for _ in range(times):
-            self._press_and_release(button)
+        for i in range(times):
+            self._x.fake_input(BUTTON_PRESS, button, after_ms=APART_MS if i else 0)
+            self._x.fake_input(BUTTON_RELEASE, button)
+        self._x.sync()
         if button == LEFT:
             self._last_press = (time.monotonic(), *point)
 

@@ -9,8 +9,9 @@ That is awaited with a ping; see :meth:`Keyboard._settle`.
 from __future__ import annotations
 
 import threading
+import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xcffib.xproto import KB, AutoRepeatMode, KeyButMask
 
@@ -23,9 +24,10 @@ KEY_PRESS, KEY_RELEASE = 2, 3
 
 PONG_S = 2.0
 """A program that takes longer than this to handle its input is as good as one without pings."""
-NO_PONG_WAIT_S = 0.05
-"""For programs that take no pings (xterm): they fetch the map within a few milliseconds of being
-scheduled; 50 ms was enough for all of them on a machine with all processors taken."""
+REST_S = 0.03
+"""Programs that take no pings (xterm) have handled their input when every process has rested for
+two times this long: a program with input is woken at once, and then runs or waits to run."""
+RESTING_SHARE = 0.2
 
 BEFORE_RETURN_S = 0.2
 """GTK's file dialogs enable their button up to 150 ms after the last letter, by a timer; a Return
@@ -36,7 +38,6 @@ SYNC_EVERY = 200
 
 _CONTROL = {"\n": "Return", "\t": "Tab", "\b": "BackSpace"}
 _LETTERS_LOSE_CASE = frozenset({"Control_L", "Control_R", "Alt_L", "Alt_R", "Super_L", "Super_R"})
-_XF86 = range(0x1008FE00, 0x10090000)
 
 Stroke = tuple[int, bool]
 """A keycode, and whether it needs Shift."""
@@ -45,9 +46,16 @@ Stroke = tuple[int, bool]
 class Keyboard:
     """Types text and presses keys. Raises ``ActionError`` before anything was sent."""
 
-    def __init__(self, x: XConnection, windows: Windows, cancelled: threading.Event) -> None:
+    def __init__(
+        self,
+        x: XConnection,
+        windows: Windows,
+        busy_seconds: Callable[[], float],
+        cancelled: threading.Event,
+    ) -> None:
         self._x = x
         self._windows = windows
+        self._busy_seconds = busy_seconds
         self._cancelled = cancelled
         self._held: set[int] = set()
         self._sent = 0
@@ -191,8 +199,16 @@ class Keyboard:
 
         There is a signal for it in most (GTK, Qt, Chromium): the answer to a ping.
         """
-        if not self._windows.ping(self._windows.active(), PONG_S):
-            self._pause(NO_PONG_WAIT_S)
+        if self._windows.ping(self._windows.active(), PONG_S):
+            return
+        deadline = time.monotonic() + PONG_S
+        rests = 0
+        then, before = time.monotonic(), self._busy_seconds()
+        while rests < 2 and then < deadline:
+            self._pause(REST_S)
+            now, busy = time.monotonic(), self._busy_seconds()
+            rests = rests + 1 if busy - before < RESTING_SHARE * (now - then) else 0
+            then, before = now, busy
 
     def _pause(self, seconds: float) -> None:
         if self._cancelled.wait(seconds):
@@ -209,28 +225,17 @@ class Keyboard:
         with self._x.guarded():
             reply = self._x.conn.core.GetKeyboardMapping(first, count).reply()
         width, flat = reply.keysyms_per_keycode, list(reply.keysyms)
-        empty, multimedia = [], []
+        empty = []
         for i in range(count):
             row = flat[i * width : (i + 1) * width]
-            present = [s for s in row if s]
-            if not present:
+            if not any(row):
                 empty.append(first + i)
-                continue
-            if all(s in _XF86 for s in present):
-                multimedia.append(first + i)
             for column in (0, 1):
                 if column < width and row[column]:
                     better = column == 0 and self._fixed.get(row[0], (0, True))[1]
                     if row[column] not in self._fixed or better:
                         self._fixed[row[column]] = first + i, column == 1
-        # Keys without an alias in legato.desktop.keys are never asked for by name.
-        named = set(keys.KEYSYMS.values())
-        for code in multimedia:
-            on_it = [s for s, (c, _) in self._fixed.items() if c == code]
-            if named.isdisjoint(on_it):
-                for symbol in on_it:
-                    del self._fixed[symbol]
-                empty.append(code)
+        # Not those of multimedia keys too: Chromium knows these by their code, whatever is on them.
         self._spare = dict.fromkeys(empty, 0)
 
 
