@@ -1,0 +1,84 @@
+"""Run the benchmarks and keep what they print: ``make bench``.
+
+Every line of a benchmark is ``name: value (bar …)``. With ``--readme`` the figures go into the
+README's table, between its two markers, together with the machine they were measured on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- benchmarks end -->"
+LINE = re.compile(r"^\s*(?P<name>[^:]+(?:: [^:]+)*?): (?P<value>[^:]*?)(?: \((?P<bar>bar .*)\))?$")
+DEADLINE_S = 1800
+
+
+def run(script: Path) -> list[str]:
+    """What one benchmark prints, line by line, shown as it comes."""
+    print(f"== {script.relative_to(REPO)}", flush=True)
+    lines: list[str] = []
+    command = ["timeout", "--kill-after=30", str(DEADLINE_S), sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPO) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    if process.returncode:
+        sys.exit(f"{script.name} ended with exit code {process.returncode}")
+    return lines
+
+
+def machine() -> str:
+    """The machine in one line: processor, cores, memory, system, Python."""
+    cpu = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+    memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.M)
+    gib = int(memory[1]) / 2**20 if memory else 0
+    return (
+        f"{cpu[1].strip() if cpu else platform.machine()}, {os.cpu_count()} cores, {gib:.0f} GiB, "
+        f"no GPU, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}, "
+        f"{datetime.date.today().isoformat()}"
+    )
+
+
+def table(lines: list[str]) -> str:
+    rows = ["| figure | measured | bar |", "|---|---|---|"]
+    for line in lines:
+        found = LINE.match(line)
+        if found and found["bar"]:
+            rows.append(f"| {found['name']} | {found['value']} | {found['bar'][4:]} |")
+    return "\n".join(rows)
+
+
+def write_readme(lines: list[str]) -> None:
+    readme = REPO / "README.md"
+    text = readme.read_text()
+    if BEGIN not in text or END not in text:
+        sys.exit(f"README.md lacks the markers {BEGIN} and {END}")
+    head, rest = text.split(BEGIN, 1)
+    tail = rest.split(END, 1)[1]
+    block = f"{BEGIN}\nMeasured on: {machine()}.\n\n{table(lines)}\n{END}"
+    readme.write_text(head + block + tail)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="bench_NAME.py to run; all by default")
+    parser.add_argument("--readme", action="store_true", help="write the README's table")
+    args = parser.parse_args()
+    folder = REPO / "tests" / "bench"
+    scripts = [folder / f"bench_{n}.py" for n in args.names] or sorted(folder.glob("bench_*.py"))
+    lines = [line for script in scripts for line in run(script)]
+    if args.readme:
+        write_readme(lines)
+
+
+if __name__ == "__main__":
+    main()
