@@ -1,14 +1,13 @@
 """Request bodies, as bytes.
 
 A long rollout sends up to twenty screenshots with every step, several megabytes. Each is encoded
-once, as the JSON of its data URL, and bodies are joined from these pieces.
+once, as the JSON of its data URL, and bodies are joined from these pieces in one copy.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +24,9 @@ NEUTRAL = {
 
 BAN = -100.0
 """The strongest ``logit_bias`` every server takes; e^-100 is zero in 32-bit floats."""
+
+_FIRST_PART = b',"content_parts":[{"type":"image_url","url":'
+_NEXT_PART = b',{"type":"image_url","url":'
 
 _data_urls: WeakKeyDictionary[Screenshot, bytes] = WeakKeyDictionary()
 
@@ -56,15 +58,23 @@ def tokens_body(prompt: Prompt, model: str, fields: dict[str, Any]) -> bytes:
         "sampling_params": fields,
         "return_token_ids": True,
     }
-    images = [b'{"type":"image_url","url":%b}' % data_url(image) for image in prompt.images]
-    parts = {"content_parts": b"[%b]" % b",".join(images)} if images else {}
-    return _object(rest, parts)
+    pieces = [_dumps(rest)[:-1]]
+    for image in prompt.images:
+        first = len(pieces) == 1
+        pieces += [_FIRST_PART if first else _NEXT_PART, data_url(image), b"}"]
+    pieces.append(b"]}" if len(pieces) > 1 else b"}")
+    return b"".join(pieces)
 
 
 def chat_body(prompt: Prompt, model: str, fields: dict[str, Any]) -> bytes:
     """Body for ``/chat/completions``."""
-    messages = b"[%b]" % b",".join(_message(m) for m in prompt.messages)
-    return _object({"model": model, **fields}, {"messages": messages})
+    pieces = [_dumps({"model": model, **fields})[:-1], b',"messages":[']
+    for number, message in enumerate(prompt.messages):
+        if number:
+            pieces.append(b",")
+        pieces += _message(message)
+    pieces.append(b"]}")
+    return b"".join(pieces)
 
 
 def data_url(image: Screenshot) -> bytes:
@@ -76,20 +86,21 @@ def data_url(image: Screenshot) -> bytes:
     return url
 
 
-def _message(message: Message) -> bytes:
-    role = json.dumps(message.role).encode()
-    if message.role == "assistant" or all(isinstance(p, Text) for p in message.parts):
+def _message(message: Message) -> list[bytes]:
+    start = b'{"role":%b,"content":' % _dumps(message.role)
+    if message.role == "assistant" or not message.images:
         text = "".join(p.text for p in message.parts if isinstance(p, Text))
-        return b'{"role":%b,"content":%b}' % (role, json.dumps(text).encode())
-    parts: Iterable[bytes] = (
-        b'{"type":"text","text":%b}' % json.dumps(p.text).encode()
-        if isinstance(p, Text)
-        else b'{"type":"image_url","image_url":{"url":%b}}' % data_url(p.image)
-        for p in message.parts
-    )
-    return b'{"role":%b,"content":[%b]}' % (role, b",".join(parts))
+        return [start, _dumps(text), b"}"]
+    pieces = [start, b"["]
+    for number, part in enumerate(message.parts):
+        if number:
+            pieces.append(b",")
+        if isinstance(part, Text):
+            pieces.append(_dumps({"type": "text", "text": part.text}))
+        else:
+            pieces += [b'{"type":"image_url","image_url":{"url":', data_url(part.image), b"}}"]
+    return [*pieces, b"]}"]
 
 
-def _object(plain: dict[str, Any], encoded: dict[str, bytes]) -> bytes:
-    tail = b"".join(b",%b:%b" % (json.dumps(k).encode(), v) for k, v in encoded.items())
-    return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()[:-1] + tail + b"}"
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
