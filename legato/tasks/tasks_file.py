@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.desktop.contract import Machine, Score, Task
+from legato.desktop.fake.generate import scene_of
 from legato.errors import ConfigError
 from legato.tasks.osworld.task import SUPPORTED, read_config
 from legato.tasks.suites import load_task
@@ -196,6 +197,11 @@ class _Reader:
             instruction = config.get("instruction")
             if not isinstance(instruction, str) or not instruction.strip():
                 raise _BadEntry("'instruction' must be a non-empty string")
+            if self.backend == "fake":
+                try:
+                    scene_of(task_id, config)
+                except ConfigError as e:
+                    raise _BadEntry(str(e)) from None
             return CarriedTask(task_id, domain, instruction, config)
         task, problems = read_config(
             task_id, domain, config, base=base, local=self.backend == "local"

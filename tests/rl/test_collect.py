@@ -242,6 +242,19 @@ def test_a_bad_setting_is_named(
     assert not server.requests or not server.requests[-1].body
 
 
+def test_a_bad_screen_of_the_fake_desktop_is_found_before_anything_starts(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "tasks.json"
+    config = {"instruction": "x", "fake": {"kind": "nope", "seed": 0}}
+    path.write_text(json.dumps([{"task_id": "odd", "config": config}]))
+    done = run(server.url, path, tmp_path / "out")
+    assert done.returncode == 2
+    assert "entry 0 (odd)" in done.stderr
+    assert "nope" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_server_that_is_down(tasks: Path, tmp_path: Path) -> None:
     done = run("http://127.0.0.1:9/v1", tasks, tmp_path / "out")
     assert done.returncode == 1
