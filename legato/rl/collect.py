@@ -19,15 +19,17 @@ from typing import Any
 
 from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError
+from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
 from legato.rl.driver import Driver, GroupOptions, OnRollout
 from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
 from legato.rl.manifest import Manifest
+from legato.rl.observer import Observer, Several, Silent
 from legato.rl.policy import HttpPolicy, PolicyConfig
 from legato.rl.policy.config import KEY_VARIABLE
 from legato.rl.pool import Pool
-from legato.rl.progress import Observer, Silent
+from legato.rl.publish import published
 from legato.rl.record import RunDir
 from legato.rl.rollout import Limits
 from legato.rl.settings import Settings
@@ -107,7 +109,8 @@ async def collect_async(
     tasks: Tasks, settings: Settings, *, out: str | Path, observer: Observer | None = None
 ) -> Summary:
     """:func:`run_collect` on a running event loop. Cancelling it stops the batch cleanly."""
-    watch = observer or Silent()
+    board = Board()
+    watch = Several(board, observer or Silent())
     run_dir = Path(out)
     batch = _check(tasks, settings)
     policy = HttpPolicy(settings.policy, tokenizer=batch.tokenizer)
@@ -127,7 +130,10 @@ async def collect_async(
             if plans := _plan(batch.tasks, run, settings.rollout, watch):
                 if not greeted:
                     await greet(policy)
-                async with open_driver(batch, settings, policy, keep) as driver:
+                async with (
+                    published(board, run_dir),
+                    open_driver(batch, settings, policy, keep, watch) as driver,
+                ):
                     await _run_groups(driver, plans, watch)
         finally:
             await writer.idle(WRITE_DEADLINE_S)
@@ -159,7 +165,11 @@ def _check(tasks: Tasks, settings: Settings) -> Batch:
 
 @contextlib.asynccontextmanager
 async def open_driver(
-    batch: Batch, settings: Settings, policy: Policy, on_rollout: OnRollout | None = None
+    batch: Batch,
+    settings: Settings,
+    policy: Policy,
+    on_rollout: OnRollout | None = None,
+    observer: Observer | None = None,
 ) -> AsyncIterator[Driver]:
     """A driver whose desktops are booting; they are closed on the way out."""
     rollout = settings.rollout
@@ -181,6 +191,7 @@ async def open_driver(
                     rollout.group, rollout.oversample, rollout.env_retries, rollout.min_group
                 ),
                 on_rollout=on_rollout,
+                observer=observer,
             )
 
 

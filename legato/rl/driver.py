@@ -1,7 +1,8 @@
 """The driver: runs groups of attempts on a pool of desktops. Trainers and the CLI both call it.
 
 It knows nothing of files, progress bars or trainers: it is given a pool, a policy and a harness,
-tells ``on_rollout`` of every attempt that came to an end, and returns groups.
+tells ``on_rollout`` of every attempt that came to an end and ``observer`` of the phases of those
+under way, and returns groups.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from legato.desktop.contract import Task
 from legato.errors import PolicyFailure
 from legato.rl.advantage import group_advantages
 from legato.rl.group import Group, extra_attempts
+from legato.rl.observer import Observer, Silent
 from legato.rl.pool import Lease, Pool
 from legato.rl.rollout import Limits, run_attempt
 from legato.rl.types import VERDICTS, Harness, Policy, Rollout, Sampling, Status
@@ -75,6 +77,7 @@ class Driver:
         limits: Limits,
         groups: GroupOptions,
         on_rollout: OnRollout | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.pool = pool
         self.policy = policy
@@ -84,6 +87,7 @@ class Driver:
         self.groups = groups
         self._policy_model = policy_model
         self.on_rollout = on_rollout
+        self.observer: Observer = observer or Silent()
         self._policy_failures = 0
         self._give_up_after = max(8, 2 * pool.size)
 
@@ -208,9 +212,11 @@ class _GroupRun:
                 ready_timeout=driver.pool.options.ready_timeout,
                 screen=(driver.pool.options.width, driver.pool.options.height),
                 before_grading=lambda: self.grading.add(rollout.rollout_id),
+                enter=lambda phase: driver.observer.phase_began(rollout, phase),
             )
         finally:
             lease.release()
+            driver.observer.phase_began(rollout, "ended")
 
     async def _ended(self, attempt_task: asyncio.Task[None], rollout: Rollout) -> None:
         if attempt_task.cancelled():

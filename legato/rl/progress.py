@@ -1,81 +1,48 @@
-"""What a batch looks like while it runs: bars on a terminal, nothing elsewhere."""
+"""What a batch looks like while it runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
-from typing import Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from legato.desktop.actions import AnyAction
+from legato.rl.board import Board, Doing
 from legato.rl.driver import GroupResult
-from legato.rl.types import VERDICTS, Rollout, Status
+from legato.rl.observer import Observer, Phase, Silent
+from legato.rl.types import Rollout
+
+REFRESH_PER_S = 2.0
+LINE_EVERY_S = 10.0
+"""Shortest time between two plain lines that no ended group asked for."""
+PHASE_STYLES: dict[Phase, str] = {
+    "reset": "magenta",
+    "settle": "yellow",
+    "model": "blue",
+    "act": "green",
+    "grade": "cyan",
+}
+
+__all__ = ["LiveTable", "Observer", "PlainLines", "Silent", "make_progress"]
 
 
-class Observer(Protocol):
-    """Is told of a batch as it happens, on the event loop; must return at once."""
-
-    def batch_started(self, groups: int, verdicts: int, done: int) -> None:
-        """``groups`` to run for ``verdicts`` verdicts in all, of which ``done`` exist already."""
-        ...
-
-    def rollout_ended(self, rollout: Rollout) -> None: ...
-
-    def group_ended(self, result: GroupResult) -> None: ...
-
-
-class Silent:
-    """The observer of a batch nobody watches."""
-
-    def batch_started(self, groups: int, verdicts: int, done: int) -> None:
-        return
-
-    def rollout_ended(self, rollout: Rollout) -> None:
-        return
-
-    def group_ended(self, result: GroupResult) -> None:
-        return
-
-    def __enter__(self) -> Silent:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        return
-
-
-class Bars(Silent):
-    """Two bars: rollouts with a verdict, and groups; mean reward, losses and ETA beside them."""
+class LiveTable(Board):
+    """Desktops and what each is doing, then groups, rewards, rates, ETA and what was lost."""
 
     def __init__(self, console: Console) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description:>8}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
+        super().__init__()
+        self._console = console
+        self._live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=REFRESH_PER_S
         )
-        self._rollouts = self._bars.add_task("rollouts", total=None, note="")
-        self._groups = self._bars.add_task("groups", total=None, note="")
-        self._rewards: list[float] = []
-        self._lost = 0
 
-    def __enter__(self) -> Bars:
-        self._bars.start()
+    def __enter__(self) -> LiveTable:
+        self._live.start()
         return self
 
     def __exit__(
@@ -84,26 +51,111 @@ class Bars(Silent):
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        self._live.stop()
 
-    def batch_started(self, groups: int, verdicts: int, done: int) -> None:
-        self._bars.update(self._rollouts, total=verdicts, completed=done)
-        self._bars.update(self._groups, total=groups)
+    def render(self) -> RenderableType:
+        """What the terminal shows now, no taller than the terminal."""
+        bar = ProgressBar(total=max(1, self.wanted), completed=self.verdicts, width=30)
+        head = Table.grid(padding=(0, 1))
+        head.add_row(bar, Text(tally(self)))
+        desktops = sorted(self.desktops.items())
+        room = max(1, self._console.height - 4)
+        table = Table(box=None, pad_edge=False, expand=True)
+        for name in ("desktop", "phase", "s", "step", "rollout", "last"):
+            right = name in ("desktop", "s", "step")
+            table.add_column(
+                name, no_wrap=True, justify="right" if right else "left", header_style="dim"
+            )
+        for slot, doing in desktops[:room]:
+            table.add_row(*_row(slot, doing))
+        hidden = len(desktops) - room
+        more = [Text(f"and {hidden} more desktops", style="dim")] if hidden > 0 else []
+        return Group(table, *more, head)
+
+
+class PlainLines(Board):
+    """One line per ended group, and at most one per ten seconds in between."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._last = time.monotonic()
+
+    def __enter__(self) -> PlainLines:
+        return self
 
     def rollout_ended(self, rollout: Rollout) -> None:
-        if rollout.status in VERDICTS and rollout.reward is not None:
-            self._rewards.append(rollout.reward)
-            self._bars.advance(self._rollouts)
-        self._lost += rollout.status in (Status.ERROR, Status.RETRIED)
-        note = f"reward {sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else ""
-        if self._lost:
-            note += f"  lost {self._lost}"
-        self._bars.update(self._rollouts, note=note)
+        super().rollout_ended(rollout)
+        if time.monotonic() - self._last >= LINE_EVERY_S:
+            self._say()
 
     def group_ended(self, result: GroupResult) -> None:
-        self._bars.advance(self._groups)
+        super().group_ended(result)
+        self._say()
+
+    def _say(self) -> None:
+        self._last = time.monotonic()
+        self._console.print(tally(self), highlight=False, markup=False, soft_wrap=True)
 
 
-def make_progress(console: Console) -> Silent:
-    """Bars when ``console`` is a terminal, else silence."""
-    return Bars(console) if console.is_terminal else Silent()
+def make_progress(console: Console) -> LiveTable | PlainLines:
+    """A live table when ``console`` is a terminal, else plain lines."""
+    return LiveTable(console) if console.is_terminal else PlainLines(console)
+
+
+def tally(board: Board) -> str:
+    """The batch in one line."""
+    parts = [
+        f"{board.verdicts}/{board.wanted} verdicts",
+        f"{board.groups_done}/{board.groups} groups",
+    ]
+    if board.mean_reward is not None:
+        parts.append(f"reward {board.mean_reward:.2f}")
+    if board.per_hour is not None:
+        parts.append(f"{board.per_hour:.0f} per hour")
+    if board.eta_s is not None:
+        parts.append(f"ETA {_clock(board.eta_s)}")
+    if board.lost:
+        parts.append("lost: " + ", ".join(f"{kind} {n}" for kind, n in sorted(board.lost.items())))
+    return "  ".join(parts)
+
+
+def _row(slot: int, doing: Doing) -> tuple[str | Text, ...]:
+    rollout = doing.rollout
+    return (
+        str(slot),
+        Text(doing.phase, style=PHASE_STYLES.get(doing.phase, "")),
+        f"{max(0.0, time.time() - doing.since):.1f}",
+        str(len(rollout.steps)),
+        Text(rollout.rollout_id),
+        Text(_last(rollout), overflow="ellipsis"),
+    )
+
+
+def _last(rollout: Rollout) -> str:
+    if not rollout.steps or not rollout.steps[-1].actions:
+        return ""
+    taken = list(rollout.steps[-1].actions)[-1]
+    if taken.error is not None:
+        return f"! {taken.error}"
+    return "" if taken.action is None else describe(taken.action)
+
+
+def describe(action: AnyAction) -> str:
+    """An action in a few words, such as ``click 30,40`` or ``type 'abc'``."""
+    fields = action.model_dump(exclude={"action_type"}, exclude_none=True)
+    x, y = fields.pop("x", None), fields.pop("y", None)
+    words: list[str] = [action.action_type]
+    if x is not None:
+        words.append(f"{x},{y}")
+    if "to_x" in fields:
+        words.append(f"to {fields.pop('to_x')},{fields.pop('to_y')}")
+        fields.pop("path")
+    words += [repr(v) if isinstance(v, str) and k == "text" else str(v) for k, v in fields.items()]
+    return " ".join(words)
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

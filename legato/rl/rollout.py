@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
 from legato.desktop.contract import Desktop, Screenshot, Task
 from legato.errors import ActionError, ContextLimit, EnvFailure, Failure
+from legato.rl.observer import Phase
 from legato.rl.pool import Deadlines, Lease
 from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
 
@@ -41,12 +42,13 @@ async def run_attempt(
     ready_timeout: float,
     screen: tuple[int, int],
     before_grading: Callable[[], object] = lambda: None,
+    enter: Callable[[Phase], object] = lambda phase: None,
 ) -> None:
     """Fill ``rollout`` by running ``task`` on the leased desktop.
 
     On return ``rollout.status`` is ``ok`` or ``truncated`` with a reward, or ``error`` with its
     kind. Only ``CancelledError`` is raised; what happened until then is in ``rollout``.
-    ``before_grading`` is told when nothing but the verdict is missing.
+    ``before_grading`` is told when nothing but the verdict is missing, ``enter`` of every phase.
     """
     started = time.monotonic() - lease.waited_s
     rollout.started_at = time.time() - lease.waited_s
@@ -55,7 +57,7 @@ async def run_attempt(
     until = None if limits.rollout_timeout is None else started + limits.rollout_timeout
     try:
         episode = _Episode(
-            rollout, task, lease, policy, harness, sampling, deadlines, ready_timeout, screen
+            rollout, task, lease, policy, harness, sampling, deadlines, ready_timeout, screen, enter
         )
         await episode.begin()
         await episode.steps(limits.max_steps, until)
@@ -79,12 +81,15 @@ class _Episode:
     deadlines: Deadlines
     ready_timeout: float
     screen: tuple[int, int]
+    enter: Callable[[Phase], object]
 
     async def begin(self) -> None:
         timing, task = self.rollout.timing, self.task
+        self.enter("reset")
         at = time.monotonic()
         await self.lease.call("reset", lambda d: d.reset(task), self.deadlines.reset)
         timing.reset_s += time.monotonic() - at
+        self.enter("settle")
         at = time.monotonic()
         self.rollout.ready_after_reset = await self.lease.call(
             "wait_after_reset",
@@ -109,6 +114,7 @@ class _Episode:
                 return self._truncate("time")
             conversation.observe(screenshot, note)
             prompt = conversation.prompt()
+            self.enter("model")
             at = time.monotonic()
             try:
                 async with asyncio.timeout_at(_loop_time(until)):
@@ -126,6 +132,7 @@ class _Episode:
             except ActionError as e:
                 actions = []
                 step.actions.append(ActionTaken(None, error=str(e)))
+            self.enter("act")
             screenshot = await self._act(actions, step.actions)
             note = next((taken.error for taken in step.actions if taken.error), None)
             ended = any(
@@ -135,6 +142,7 @@ class _Episode:
 
     async def grade(self) -> None:
         timing = self.rollout.timing
+        self.enter("grade")
         at = time.monotonic()
         await self.lease.call(
             "wait_before_eval",
