@@ -1,6 +1,6 @@
 # make demo    the whole job once, on real desktops with a real model server
 # make test    lint, types and every test
-# make bench   the benchmarks, one line per figure
+# make bench   the benchmarks, one line per figure, and the README's table of them
 # make lint    style and types only
 # make clean   remove everything that was made here, except the run directories
 # All of them set up what they need first (make setup); that is quick when nothing changed.
@@ -29,9 +29,7 @@ test: lint
 	$(BOUNDED) --signal=INT 4200 $(PYTHON) -m pytest
 
 bench: setup
-	@set -e; for bench in tests/bench/bench_*.py; do \
-	  echo "== $$bench"; $(BOUNDED) 1800 $(PYTHON) "$$bench"; \
-	done
+	@$(PYTHON) tools/bench.py --readme
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
