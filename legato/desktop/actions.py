@@ -233,6 +233,20 @@ def action_json(action: AnyAction) -> dict[str, Any]:
     return action.model_dump(mode="json", exclude_none=True)
 
 
+def describe(action: AnyAction) -> str:
+    """An action in a few words, such as ``click 30,40`` or ``type 'abc'``."""
+    fields = action.model_dump(exclude={"action_type"}, exclude_none=True)
+    x, y = fields.pop("x", None), fields.pop("y", None)
+    words: list[str] = [action.action_type]
+    if x is not None:
+        words.append(f"{x},{y}")
+    if "to_x" in fields:
+        words.append(f"to {fields.pop('to_x')},{fields.pop('to_y')}")
+        fields.pop("path")
+    words += [repr(v) if isinstance(v, str) and k == "text" else str(v) for k, v in fields.items()]
+    return " ".join(words)
+
+
 def check_on_screen(action: AnyAction, width: int, height: int) -> None:
     """Raise ``ActionError`` unless every point lies in ``[0, width) x [0, height)``."""
     for x, y in action.points():

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from legato.desktop.actions import AnyAction
+from legato.desktop.actions import describe
 from legato.rl.board import Board, Doing
 from legato.rl.driver import GroupResult
 from legato.rl.observer import Observer, Phase, Silent
@@ -139,20 +139,6 @@ def _last(rollout: Rollout) -> str:
     if taken.error is not None:
         return f"! {taken.error}"
     return "" if taken.action is None else describe(taken.action)
-
-
-def describe(action: AnyAction) -> str:
-    """An action in a few words, such as ``click 30,40`` or ``type 'abc'``."""
-    fields = action.model_dump(exclude={"action_type"}, exclude_none=True)
-    x, y = fields.pop("x", None), fields.pop("y", None)
-    words: list[str] = [action.action_type]
-    if x is not None:
-        words.append(f"{x},{y}")
-    if "to_x" in fields:
-        words.append(f"to {fields.pop('to_x')},{fields.pop('to_y')}")
-        fields.pop("path")
-    words += [repr(v) if isinstance(v, str) and k == "text" else str(v) for k, v in fields.items()]
-    return " ".join(words)
 
 
 def _clock(seconds: float) -> str:

@@ -17,8 +17,8 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, cast
@@ -52,6 +52,8 @@ class Session:
     started_at: float
     ended_at: float | None
     """``None``: still running, or killed."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """How it ran (see :attr:`Manifest.session`)."""
 
 
 class RunDir:
@@ -179,9 +181,16 @@ def read_records(path: RunPath) -> Iterator[StoredRecord]:
     Raises :class:`ConfigError` if there is no run at ``path``, :class:`StorageError` for a damaged
     record.
     """
-    folder = existing_run(path)
-    for record, _ in _scan(folder):
+    for record, _ in scan_records(path):
         yield record
+
+
+def scan_records(path: RunPath, start: int = 0) -> Iterator[tuple[StoredRecord, int]]:
+    """:func:`read_records` from an offset on, each with the offset just behind it.
+
+    ``start`` is 0 or such an offset, so that a reader can follow a run and find a record again.
+    """
+    yield from _scan(existing_run(path), start)
 
 
 def finished_attempts(path: RunPath) -> dict[AttemptKey, FinishedAttempt]:
@@ -205,7 +214,7 @@ def read_sessions(path: RunPath) -> list[Session]:
     for line, _ in read_log(Path(path) / "sessions.jsonl"):
         number = line["session"]
         if "started_at" in line:
-            sessions[number] = Session(number, line["started_at"], None)
+            sessions[number] = Session(number, line["started_at"], None, line.get("settings") or {})
         elif number in sessions:
             sessions[number].ended_at = line["ended_at"]
     return list(sessions.values())
@@ -250,9 +259,9 @@ def _images(folder: Path) -> Blobs:
     return Blobs(folder / "images", ".png")
 
 
-def _scan(folder: Path) -> Iterator[tuple[StoredRecord, int]]:
+def _scan(folder: Path, start: int = 0) -> Iterator[tuple[StoredRecord, int]]:
     path = folder / "rollouts.jsonl"
-    for record, end in read_log(path):
+    for record, end in read_log(path, start):
         if record.get("schema") != SCHEMA:
             raise StorageError(
                 f"{path} holds a record of schema {record.get('schema')!r}; this version of "

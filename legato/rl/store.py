@@ -232,20 +232,23 @@ class Log:
             self._fd = -1
 
 
-def read_log(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+def read_log(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
     """Every whole line of a log as (object, offset just behind it); memory of one line.
 
+    ``start`` is such an offset, for readers that follow a log.
     Works while the file is being written. A torn last line is left out; a missing file has no
     lines; a damaged line before the last raises :class:`StorageError`.
     """
     if not path.exists():
         return
     with storage_errors(path), open(path, "rb") as file:
-        offset, bad = 0, 0
+        offset, bad = start, 0
+        file.seek(start)
         for number, line in enumerate(file, start=1):
             if bad:
+                after = f" after byte {start}" if start else ""
                 raise StorageError(
-                    f"{path}, line {bad} is damaged; move the line out of the file to go on "
+                    f"{path}, line {bad}{after} is damaged; move the line out of the file to go on "
                     "without that record"
                 )
             offset += len(line)
