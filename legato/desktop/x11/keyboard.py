@@ -8,6 +8,7 @@ That is awaited with a ping; see :meth:`Keyboard._settle`.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 import unicodedata
@@ -191,8 +192,22 @@ class Keyboard:
                 self._x.conn.core.ChangeKeyboardMapping(1, code, 2, [symbol, symbol])
             del self._spare[code]
             self._spare[code] = symbol
-        self._x.sync()
+        self._announce()
         self._settle()
+
+    def _announce(self) -> None:
+        """Tell every program once more that the map changed.
+
+        Chromium asks for XKB's own news of a new keyboard and no other; but it believes a plain
+        ``MappingNotify`` (event 34; request 1: keyboard) from anyone.
+        """
+        setup = self._x.conn.setup
+        first, count = setup.min_keycode, setup.max_keycode - setup.min_keycode + 1
+        event = struct.pack("=BBHBBBx24x", 34, 0, 0, 1, first, count)
+        for window in self._windows.managed():
+            with self._x.guarded():
+                self._x.conn.core.SendEvent(False, window, 0, event)
+        self._x.sync()
 
     def _settle(self) -> None:
         """Wait until the program that gets our keys has handled all it was sent, new map included.
