@@ -28,9 +28,10 @@ from legato.desktop.png import encode_png
 ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 """Why waiting ended.
 
-``idle``: pixels, processes and page requests are quiet; ``animated``: only regions that never
-stop changing still change (spinner, canvas, caret); ``fixed``: a fixed wait was asked for;
-``timeout``: the screen never settled within the limit; ``none``: nothing had to be waited for.
+``idle``: pixels, processes and page requests are quiet; ``animated``: only what never stops
+still goes on (a spinner, a canvas, a process or request without end); ``fixed``: a fixed wait was
+asked for; ``timeout``: the screen never settled within the limit; ``none``: nothing had to be
+waited for.
 """
 
 
