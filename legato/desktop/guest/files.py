@@ -29,11 +29,12 @@ def read_file(path: str, home: str, limit: int) -> bytes | None:
         return None
     try:
         fd = _open_unlinked(real)
-    except (FileNotFoundError, NotADirectoryError, PermissionError, OSError):
+    except OSError:  # gone, a link after all, or not for this user
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
         return None
     with os.fdopen(fd, "rb") as f:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
         data = f.read(limit + 1)
     if len(data) > limit:
         raise TooLarge(f"{path} has more than {limit} bytes")

@@ -22,7 +22,8 @@ textarea{position:fixed;left:20px;top:20px;width:600px;height:120px}
 #drag{position:fixed;left:20px;top:200px;width:80px;height:80px;background:#36c}
 #drop{position:fixed;left:400px;top:200px;width:200px;height:120px;background:#ccc}
 </style><textarea autofocus></textarea><div id=drag draggable=true></div><div id=drop></div><script>
-let n = 0; const say = data => fetch('/event', {method: 'POST', body: JSON.stringify({n: n++, ...data})});
+let n = 0;
+const say = data => fetch('/event', {method: 'POST', body: JSON.stringify({n: n++, ...data})});
 for (const type of ['mousedown','mouseup','click','dblclick','auxclick','contextmenu','keydown',
                     'keyup'])
   addEventListener(type, e => say({type, button: e.button, detail: e.detail, key: e.key,
