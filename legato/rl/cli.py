@@ -118,7 +118,7 @@ def probe(
     sampling = resolve_sampling(settings)
     report = asyncio.run(run_probe(settings.policy, sampling))
     for line in report.lines():
-        out.print(line, highlight=False)
+        out.print(line, highlight=False, soft_wrap=True)
     if not report.ok:
         raise typer.Exit(1)
 

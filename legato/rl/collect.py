@@ -26,15 +26,13 @@ from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
 from legato.rl.manifest import Manifest
 from legato.rl.observer import Observer, Several, Silent
-from legato.rl.policy import HttpPolicy, PolicyConfig
-from legato.rl.policy.config import KEY_VARIABLE
+from legato.rl.policy import KEY_VARIABLE, HttpPolicy, PolicyConfig, tokenizer_for
 from legato.rl.pool import Pool
 from legato.rl.publish import published
 from legato.rl.record import RunDir
 from legato.rl.rollout import Limits
 from legato.rl.settings import Settings
 from legato.rl.summary import Summary, summarise
-from legato.rl.tokens import load_tokenizer
 from legato.rl.types import Harness, Policy, Rollout, Sampling, Status, Tokenizer
 from legato.rl.worker import Worker
 from legato.tasks import load_tasks, parse_tasks
@@ -225,18 +223,6 @@ def load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
     if entries or not tasks:
         return parse_tasks(entries, backend=backend, osworld_path=checkout)
     return [task for task in tasks if not isinstance(task, Mapping)]
-
-
-def tokenizer_for(policy: PolicyConfig) -> Tokenizer | None:
-    """The policy's tokenizer; ``None`` when only chat is left (its own name was not found)."""
-    if policy.api == "chat" and policy.tokenizer is None:
-        return None
-    try:
-        return load_tokenizer(policy.tokenizer or policy.model)
-    except ConfigError:
-        if policy.tokenizer is not None or policy.api == "tokens":
-            raise
-        return None
 
 
 def resolve_sampling(settings: Settings, tokenizer: Tokenizer | None = None) -> Sampling:

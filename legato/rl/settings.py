@@ -6,7 +6,7 @@ Later wins: the groups in ``configs/``, a user's YAML file, ``key=value`` overri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,6 +131,3 @@ def _merge(tree: DictConfig, more: DictConfig) -> DictConfig:
     merged = OmegaConf.merge(tree, more)
     assert isinstance(merged, DictConfig)
     return merged
-
-
-__all__ = ["Settings", "build", "config_dir", "load_settings", "replace"]
