@@ -181,6 +181,8 @@ def test_a_dead_browser_holds_nothing_up(browser: Seat) -> None:
 def test_the_agent_has_no_devtools(browser: Seat) -> None:
     machine = browser.task.machine
     assert machine.run(["ls", "/proc/1/fd"]).returncode != 0
+    opened = machine.run(["sh", "-c", "echo > /proc/$(pgrep -o -x chromium)/fd/3"])
+    assert "No such device or address" in opened.stderr
     listening = {
         int(line.split()[1].split(":")[1], 16)
         for table in ("tcp", "tcp6")

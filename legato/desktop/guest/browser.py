@@ -2,8 +2,8 @@
 
 A browser is started with ``--remote-debugging-pipe``: it reads commands from descriptor 3 and
 writes replies and events to descriptor 4, each message one JSON text ended by a NUL byte (the
-DevTools protocol, https://chromedevtools.github.io/devtools-protocol/). The other ends belong to
-the guest program alone, so the agent, who shares the machine but not these descriptors, has no
+DevTools protocol, https://chromedevtools.github.io/devtools-protocol/). The other end belongs to
+the guest program alone, so the agent, who shares the machine but not its descriptors, has no
 devtools; no port is ever opened.
 
 Counted are requests and frame loads that will end by themselves. Not counted, because they would
@@ -16,12 +16,12 @@ Runs inside the sandbox under the system's own Python: standard library only.
 """
 
 import collections
-import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -276,8 +276,7 @@ class Browsers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[int, PageLoads] = {}
-        """By the descriptor we read from."""
+        self._running: list[PageLoads] = []
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], log_fd: int) -> int:
         """Start a browser in a session of its own; returns its pid, which the caller reaps.
@@ -290,66 +289,59 @@ class Browsers:
         if program is None:
             raise FileNotFoundError(f"no program {argv[0]!r} on the desktop's PATH")
         flags = [] if _PIPE_FLAG in argv else [_PIPE_FLAG]
-        ends: list[int] = []
-        try:
-            commands_out, commands_in = _pipe_above_stdio(ends)
-            events_out, events_in = _pipe_above_stdio(ends)
-            pid = os.posix_spawn(
-                program,
-                [argv[0], *flags, *argv[1:]],
-                dict(env),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, log_fd, 1),
-                    (os.POSIX_SPAWN_DUP2, log_fd, 2),
-                    (os.POSIX_SPAWN_DUP2, commands_out, 3),
-                    (os.POSIX_SPAWN_DUP2, events_in, 4),
-                ],
-                setsid=True,
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
-        except BaseException:
-            for fd in ends:
-                os.close(fd)
-            raise
-        os.close(commands_out)
-        os.close(events_in)
+        # A socket, not a pipe: whoever sees a pipe in /proc/<pid>/fd can open it anew.
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = os.posix_spawn(
+                    program,
+                    [argv[0], *flags, *argv[1:]],
+                    dict(env),
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, log_fd, 1),
+                        (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 4),
+                    ],
+                    setsid=True,
+                    setsigdef=_IGNORED_BY_PYTHON,
+                )
+            except BaseException:
+                ours.close()
+                raise
         loads = PageLoads()
         with self._lock:
-            self._running[events_out] = loads
+            self._running.append(loads)
         threading.Thread(
-            target=self._drain,
-            args=(loads, events_out, commands_in),
-            name=f"devtools-{pid}",
-            daemon=True,
+            target=self._drain, args=(loads, ours), name=f"devtools-{pid}", daemon=True
         ).start()
         return pid
 
     def in_flight(self) -> InFlight:
         """What the pages of all running browsers have under way."""
         with self._lock:
-            running = list(self._running.values())
+            running = list(self._running)
         counts = [loads.in_flight() for loads in running]
         return InFlight(sum(c.awaited for c in counts), sum(c.background for c in counts))
 
-    def _drain(self, loads: PageLoads, events: int, commands: int) -> None:
+    def _drain(self, loads: PageLoads, pipe: socket.socket) -> None:
         """Read until the browser is gone. The browser exits if this ever stops reading."""
         try:
-            _send(commands, loads.hello())
+            pipe.sendall(_encoded(loads.hello()))
             rest = bytearray()
-            while chunk := os.read(events, 1 << 16):
+            while chunk := pipe.recv(1 << 16):
                 rest += chunk
                 if b"\0" in chunk:
                     *messages, rest = rest.split(b"\0")
                     for raw in messages:
-                        _send(commands, _answers(loads, raw))
-        except OSError:  # the browser closed its end while we wrote: it is exiting
-            pass
+                        pipe.sendall(_encoded(_answers(loads, raw)))
+        except ConnectionError:
+            pass  # the browser is gone with our last words unread
         finally:
             with self._lock:
-                del self._running[events]
-            os.close(events)
-            os.close(commands)
+                self._running.remove(loads)
+            pipe.close()
 
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -368,18 +360,5 @@ def _answers(loads: PageLoads, raw: bytearray) -> list[Message]:
         return []
 
 
-def _send(fd: int, messages: list[Message]) -> None:
-    data = b"".join(json.dumps(m, separators=(",", ":")).encode() + b"\0" for m in messages)
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _pipe_above_stdio(ends: list[int]) -> tuple[int, int]:
-    """A pipe whose ends lie above 4, so that placing one at 3 cannot overwrite the other."""
-    low = os.pipe()
-    try:
-        ends.extend(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in low)
-    finally:
-        for fd in low:
-            os.close(fd)
-    return ends[-2], ends[-1]
+def _encoded(messages: list[Message]) -> bytes:
+    return b"".join(json.dumps(m, separators=(",", ":")).encode() + b"\0" for m in messages)

@@ -341,9 +341,9 @@ def test_the_pipe_reaches_through_a_wrapper_script(peer: Peer, tmp_path: Path) -
     assert report["hello"] == "Target.setAutoAttach"
     assert report["commands"][-1] == "Runtime.runIfWaitingForDebugger"
     assert report["sid"]
-    pipes = {fd for fd, link in report["links"].items() if link.startswith("pipe:")}
+    sockets = {fd for fd, link in report["links"].items() if link.startswith("socket:")}
     inherited = {fd for fd in os.listdir("/proc/self/fd") if inheritable(fd)}
-    assert pipes - inherited == {"3", "4"}
+    assert sockets - inherited == {"3", "4"}
 
 
 def test_requests_count_past_noise_and_broken_messages(peer: Peer) -> None:
