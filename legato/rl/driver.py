@@ -17,9 +17,9 @@ from legato.desktop.contract import Task
 from legato.errors import PolicyFailure
 from legato.rl.advantage import group_advantages
 from legato.rl.group import Group, extra_attempts
-from legato.rl.observer import Observer, Silent
+from legato.rl.observer import Observer, Phase, Silent
 from legato.rl.pool import Lease, Pool
-from legato.rl.rollout import Limits, run_attempt
+from legato.rl.rollout import Conditions, Limits, run_attempt
 from legato.rl.types import VERDICTS, Harness, Policy, Rollout, Sampling, Status
 
 log = logging.getLogger(__name__)
@@ -204,19 +204,25 @@ class _GroupRun:
                 rollout,
                 self.task,
                 lease,
-                policy=driver.policy,
-                harness=driver.harness,
-                sampling=self.sampling,
-                limits=driver.limits,
-                deadlines=driver.pool.deadlines,
-                ready_timeout=driver.pool.options.ready_timeout,
-                screen=(driver.pool.options.width, driver.pool.options.height),
-                before_grading=lambda: self.grading.add(rollout.rollout_id),
-                enter=lambda phase: driver.observer.phase_began(rollout, phase),
+                Conditions(
+                    policy=driver.policy,
+                    harness=driver.harness,
+                    sampling=self.sampling,
+                    limits=driver.limits,
+                    deadlines=driver.pool.deadlines,
+                    ready_timeout=driver.pool.options.ready_timeout,
+                    screen=(driver.pool.options.width, driver.pool.options.height),
+                    enter=lambda phase: self._entered(rollout, phase),
+                ),
             )
         finally:
             lease.release()
             driver.observer.phase_began(rollout, "ended")
+
+    def _entered(self, rollout: Rollout, phase: Phase) -> None:
+        if phase == "grade":
+            self.grading.add(rollout.rollout_id)
+        self.driver.observer.phase_began(rollout, phase)
 
     async def _ended(self, attempt_task: asyncio.Task[None], rollout: Rollout) -> None:
         if attempt_task.cancelled():

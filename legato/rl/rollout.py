@@ -29,39 +29,38 @@ class Limits:
     """Wall-clock seconds from the lease on; reaching it is graded and ``truncated``."""
 
 
-async def run_attempt(
-    rollout: Rollout,
-    task: Task,
-    lease: Lease,
-    *,
-    policy: Policy,
-    harness: Harness,
-    sampling: Sampling,
-    limits: Limits,
-    deadlines: Deadlines,
-    ready_timeout: float,
-    screen: tuple[int, int],
-    before_grading: Callable[[], object] = lambda: None,
-    enter: Callable[[Phase], object] = lambda phase: None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What an attempt runs under, all but its task and its desktop."""
+
+    policy: Policy
+    harness: Harness
+    sampling: Sampling
+    limits: Limits
+    deadlines: Deadlines
+    ready_timeout: float
+    """Longest wait for a ready screen, in seconds: on top of a call's own deadline."""
+    screen: tuple[int, int]
+    """(width, height) in pixels that every screenshot must have."""
+    enter: Callable[[Phase], object] = lambda phase: None
+    """Is told of every phase as it begins."""
+
+
+async def run_attempt(rollout: Rollout, task: Task, lease: Lease, under: Conditions) -> None:
     """Fill ``rollout`` by running ``task`` on the leased desktop.
 
     On return ``rollout.status`` is ``ok`` or ``truncated`` with a reward, or ``error`` with its
     kind. Only ``CancelledError`` is raised; what happened until then is in ``rollout``.
-    ``before_grading`` is told when nothing but the verdict is missing, ``enter`` of every phase.
     """
     started = time.monotonic() - lease.waited_s
     rollout.started_at = time.time() - lease.waited_s
     rollout.desktop_slot = lease.slot
     rollout.timing.reset_s = lease.waited_s
-    until = None if limits.rollout_timeout is None else started + limits.rollout_timeout
+    limit = under.limits.rollout_timeout
     try:
-        episode = _Episode(
-            rollout, task, lease, policy, harness, sampling, deadlines, ready_timeout, screen, enter
-        )
+        episode = _Episode(rollout, task, lease, under)
         await episode.begin()
-        await episode.steps(limits.max_steps, until)
-        before_grading()
+        await episode.steps(None if limit is None else started + limit)
         await episode.grade()
     except Failure as e:
         rollout.status = Status.ERROR
@@ -70,55 +69,49 @@ async def run_attempt(
         rollout.timing.total_s = time.monotonic() - started
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Episode:
     rollout: Rollout
     task: Task
     lease: Lease
-    policy: Policy
-    harness: Harness
-    sampling: Sampling
-    deadlines: Deadlines
-    ready_timeout: float
-    screen: tuple[int, int]
-    enter: Callable[[Phase], object]
+    under: Conditions
 
     async def begin(self) -> None:
         timing, task = self.rollout.timing, self.task
-        self.enter("reset")
+        self.under.enter("reset")
         at = time.monotonic()
-        await self.lease.call("reset", lambda d: d.reset(task), self.deadlines.reset)
+        await self.lease.call("reset", lambda d: d.reset(task), self.under.deadlines.reset)
         timing.reset_s += time.monotonic() - at
-        self.enter("settle")
+        self.under.enter("settle")
         at = time.monotonic()
         self.rollout.ready_after_reset = await self.lease.call(
             "wait_after_reset",
             lambda d: d.wait_after_reset(),
-            self.deadlines.act + self.ready_timeout,
+            self.under.deadlines.act + self.under.ready_timeout,
         )
         timing.wait_after_reset_s = time.monotonic() - at
 
-    async def steps(self, max_steps: int, until: float | None) -> None:
+    async def steps(self, until: float | None) -> None:
         at = time.monotonic()
-        screenshot = await self.lease.call("observe", self._observe, self.deadlines.observe)
+        screenshot = await self.lease.call("observe", self._observe, self.under.deadlines.observe)
         self.rollout.timing.obs_s += time.monotonic() - at
-        conversation = self.harness.start(self.task.instruction, self.screen)
+        conversation = self.under.harness.start(self.task.instruction, self.under.screen)
         note: str | None = None
         ended = False
         while True:
             self.rollout.final_screenshot = screenshot
-            if ended or len(self.rollout.steps) >= max_steps:
+            if ended or len(self.rollout.steps) >= self.under.limits.max_steps:
                 self.rollout.status = Status.OK
                 return
             if until is not None and time.monotonic() >= until:
                 return self._truncate("time")
             conversation.observe(screenshot, note)
             prompt = conversation.prompt()
-            self.enter("model")
+            self.under.enter("model")
             at = time.monotonic()
             try:
                 async with asyncio.timeout_at(_loop_time(until)):
-                    generation = await self.policy.generate(prompt, self._sampling())
+                    generation = await self.under.policy.generate(prompt, self._sampling())
             except TimeoutError:
                 return self._truncate("time")
             except ContextLimit:
@@ -132,7 +125,7 @@ class _Episode:
             except ActionError as e:
                 actions = []
                 step.actions.append(ActionTaken(None, error=str(e)))
-            self.enter("act")
+            self.under.enter("act")
             screenshot = await self._act(actions, step.actions)
             note = next((taken.error for taken in step.actions if taken.error), None)
             ended = any(
@@ -142,18 +135,18 @@ class _Episode:
 
     async def grade(self) -> None:
         timing = self.rollout.timing
-        self.enter("grade")
+        self.under.enter("grade")
         at = time.monotonic()
         await self.lease.call(
             "wait_before_eval",
             lambda d: d.wait_before_eval(),
-            self.deadlines.act + self.ready_timeout,
+            self.under.deadlines.act + self.under.ready_timeout,
         )
         timing.wait_before_eval_s = time.monotonic() - at
         at = time.monotonic()
         try:
             score = await self.lease.call(
-                "evaluate", lambda d: d.evaluate(), self.deadlines.evaluate
+                "evaluate", lambda d: d.evaluate(), self.under.deadlines.evaluate
             )
         finally:
             timing.eval_s = time.monotonic() - at
@@ -163,9 +156,9 @@ class _Episode:
         """Perform the actions, then take one screenshot, in a single visit to the thread."""
         asked = sum(a.seconds for a in actions if isinstance(a, Wait))
         deadline = (
-            max(1, len(actions)) * (self.deadlines.act + self.ready_timeout)
+            max(1, len(actions)) * (self.under.deadlines.act + self.under.ready_timeout)
             + asked
-            + self.deadlines.observe
+            + self.under.deadlines.observe
         )
         timing = self.rollout.timing
         try:
@@ -180,10 +173,10 @@ class _Episode:
 
     def _sampling(self) -> Sampling:
         """The step's sampling: a run's seed is spread over its attempts and steps."""
-        if self.sampling.seed is None:
-            return self.sampling
-        return self.sampling.with_seed(
-            f"{self.sampling.seed}/{self.rollout.group_id}/{self.rollout.attempt}"
+        if self.under.sampling.seed is None:
+            return self.under.sampling
+        return self.under.sampling.with_seed(
+            f"{self.under.sampling.seed}/{self.rollout.group_id}/{self.rollout.attempt}"
             f"/{self.rollout.attempt_try}/{len(self.rollout.steps)}"
         )
 
@@ -219,12 +212,12 @@ class _Episode:
     def _observe(self, desktop: Desktop) -> Screenshot:
         """A screenshot as the model is to see it, encoded: all the costly work, off the loop."""
         screenshot = desktop.observe()
-        if (screenshot.width, screenshot.height) != self.screen:
+        if (screenshot.width, screenshot.height) != self.under.screen:
             raise EnvFailure(
                 f"desktop {self.lease.slot} sent a {screenshot.width}x{screenshot.height} "
-                f"screenshot; {self.screen[0]}x{self.screen[1]} was asked for"
+                f"screenshot; {self.under.screen[0]}x{self.under.screen[1]} was asked for"
             )
-        return self.harness.view(screenshot).seal()
+        return self.under.harness.view(screenshot).seal()
 
 
 def _loop_time(until: float | None) -> float | None:
