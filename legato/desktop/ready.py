@@ -10,11 +10,11 @@ on the screen                reason      because
 ===========================  ==========  =====================================================
 nothing moves                idle        all quiet for :attr:`ReadyRules.quiet_s`
 blinking caret               idle        it rests 0.5 s and more between two blinks
-spinner, clock, canvas       animated    its tiles are masked; the rest is still for ``grace_s``
+spinner, canvas              animated    its tiles are masked; the rest is still for ``grace_s``
 things that move about       animated    something changed in nearly every tenth of a second
 a process that never rests   animated    the screen is still for ``patience_s``
 an endless request           animated    the screen is still for ``patience_s``
-changes without end          timeout
+changes without rhythm       timeout     new places all the time, with short rests in between
 ===========================  ==========  =====================================================
 
 Not seen: a page that changes later by a timer alone, without asking its server anything, and a
@@ -91,8 +91,9 @@ class ReadyRules:
     idle_s: float = 0.1
     """Seconds at the end of ``quiet_s`` in which processes must be idle and requests absent."""
     busy_share: float = 0.15
-    """Processors' worth of work and waiting that still counts as idle: idle desktops with a
-    browser stay under 0.05, programs that start or draw are over 0.5."""
+    """Processors' worth of work and waiting that still counts as idle. In samples of 0.1 s on a
+    loaded machine a page at rest stays under 0.05 nine times in ten; a browser that starts is
+    over 1."""
     grace_s: float = 0.7
     """Seconds the unmasked tiles must be still while masked ones go on. With the 0.3 s it takes
     to mask a tile, a spinner ends the wait after 1 s."""
