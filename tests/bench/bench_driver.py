@@ -24,7 +24,6 @@ from legato.rl.rollout import Limits
 from legato.rl.types import Generation, Prompt, Rollout, Sampling
 from legato.tasks import parse_tasks
 
-
 HARNESS = make_harness("qwen3_5", tokenizer=None)
 SCREEN = (1280, 720)
 
