@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from legato.errors import ConfigError, LegatoError
+from legato.view.cli import register as register_views
 
 app = typer.Typer(
     add_completion=False,
@@ -308,6 +309,9 @@ def _sampling_flags(
         "sampling.banned_ids": ban_id or None,
         "sampling.banned_tokens": [t for t in ban_token if t] if ban_token else None,
     }
+
+
+register_views(app)
 
 
 def main() -> None:

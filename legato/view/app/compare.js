@@ -1,0 +1,89 @@
+"use strict";
+
+// Two runs against each other.
+(() => {
+  const { h } = legato;
+  const verdictsOf = (run) => run.rows.filter((r) => r.verdictCounts && r.reward !== null);
+  const success = (rows) => legato.mean(rows.map((r) => (r.reward >= 1 ? 1 : 0)));
+
+  function figures(a, b) {
+    const fa = legato.figures(a), fb = legato.figures(b);
+    const lines = [
+      ["success", "success", legato.percent], ["mean reward", "reward", legato.number],
+      ["verdicts", "verdicts", legato.number], ["lost", "lost", legato.number],
+      ["steps per verdict", "steps", legato.number], ["time per verdict", "seconds", legato.seconds],
+      ["verdicts per hour", "perHour", legato.number], ["invalid actions", "invalid", legato.number],
+    ];
+    return h("table", {}, h("thead", {}, h("tr", {}, ["", a.name, b.name, "change"].map((t) => h("th", {}, t)))),
+      h("tbody", {}, lines.map(([name, key, format]) => h("tr", {}, h("th", { scope: "row" }, name),
+        h("td", { class: "num" }, format(fa[key])), h("td", { class: "num" }, format(fb[key])),
+        h("td", { class: "num" }, fa[key] === null || fb[key] === null ? "–"
+          : (fb[key] >= fa[key] ? "+" : "−") + format(Math.abs(fb[key] - fa[key])))))));
+  }
+
+  function tasks(a, b) {
+    const of = [a, b].map((run) => legato.byKey(verdictsOf(run), (r) => r.task_id));
+    const names = [...new Set([...of[0].keys(), ...of[1].keys()])];
+    const lines = names.map((name) => {
+      const rows = of.map((tasksOf) => tasksOf.get(name) || []);
+      const rates = rows.map(success), rewards = rows.map((r) => legato.mean(r.map((x) => x.reward)));
+      const change = rewards.includes(null) ? null : rewards[1] - rewards[0];
+      return { name, rows, rates, rewards, change };
+    }).sort((x, y) => (x.change ?? 0) - (y.change ?? 0) || (x.name < y.name ? -1 : 1));
+    const cell = (run, line, i) => h("td", { class: "num" }, line.rows[i].length
+      ? h("a", { href: legato.link("run", run.key) + `?task=${encodeURIComponent(line.name)}` },
+        `${legato.percent(line.rates[i])} · ${legato.number(line.rewards[i])} (${line.rows[i].length})`) : "–");
+    return h("div", { class: "tall" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["task", `${a.name}: success · reward (n)`, b.name, "reward"].map((t) => h("th", {}, t)))),
+      h("tbody", {}, lines.map((line) => h("tr", {}, h("td", {}, line.name), cell(a, line, 0), cell(b, line, 1),
+        h("td", { class: `num ${line.change > 0 ? "up" : line.change < 0 ? "down" : ""}` }, legato.signed(line.change)))))));
+  }
+
+  function rewards(a, b) {
+    const parts = [a, b].map((run) => {
+      const rows = verdictsOf(run);
+      return legato.rewardBins(rows).map((n) => n / (rows.length || 1));
+    });
+    const last = parts[0].length - 1;
+    const series = (i) => parts[i].map((y, n) => [n / last, y, `reward ${(n / last).toFixed(1)}: ${legato.percent(y)}`]);
+    return legato.lines([{ cls: "series-a", name: a.name, points: series(0) }, { cls: "series-b", name: b.name, points: series(1) }],
+      { yFormat: legato.percent, yMax: Math.max(0.01, ...parts.flat()), xLabels: [[0, "reward 0"], [1, "1"]] });
+  }
+
+  function times(run) {
+    const total = run.rows.reduce((sum, r) => sum + r.total_s, 0);
+    const parts = run.phases.map((name, i) => ({
+      cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value: run.rows.reduce((sum, r) => sum + r.phases_s[i], 0) }));
+    return [h("h3", {}, run.name), legato.stack(parts, total)];
+  }
+
+  function settings(a, b) {
+    const text = (value) => JSON.stringify(value);
+    const differing = [];
+    const walk = (x, y, name) => {
+      if (text(x) === text(y)) return;
+      if (x && y && typeof x === "object" && typeof y === "object" && !Array.isArray(x)) {
+        for (const key of new Set([...Object.keys(x), ...Object.keys(y)])) walk(x[key], y[key], name ? `${name}.${key}` : key);
+      } else differing.push([name, text(x), text(y)]);
+    };
+    walk(a.settings, b.settings, "");
+    if (!differing.length) return legato.empty("the same");
+    return h("table", {}, h("tbody", {}, differing.map(([name, x, y]) =>
+      h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, x ?? "–"), h("td", {}, y ?? "–")))));
+  }
+
+  legato.comparePage = async (first, second) => {
+    const [a, b] = await Promise.all([legato.run(first), legato.run(second)]);
+    return {
+      title: `${a.name} and ${b.name}`,
+      crumbs: [[legato.link("compare", first, second), `${a.name} and ${b.name}`]],
+      body: [h("div", { class: "charts" },
+        legato.section("Figures", figures(a, b)),
+        legato.section("Rewards", legato.legend([["series-a", a.name], ["series-b", b.name]]), rewards(a, b)),
+        legato.section("Where the time went", times(a), times(b),
+          legato.legend(a.phases.map((name) => legato.PHASES[name]))),
+        legato.section("Settings that differ", settings(a, b))),
+      h("section", { class: "card wide" }, h("h2", {}, "By task, worst change first"), tasks(a, b))],
+    };
+  };
+})();

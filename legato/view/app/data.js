@@ -1,0 +1,98 @@
+"use strict";
+
+// Data comes as scripts, because a page from a file: address may not fetch() its neighbours.
+(() => {
+  const KEPT = 24; // rollouts kept in memory; the rest is loaded again when it is looked at
+  const waiting = new Map();
+  const cache = new Map();
+  let version = 0;
+
+  legato.deliver = (name, json) => {
+    const entry = waiting.get(name);
+    if (!entry) return;
+    waiting.delete(name);
+    entry.resolve(JSON.parse(json));
+  };
+
+  function fetchScript(name, fresh) {
+    return new Promise((resolve, reject) => {
+      waiting.set(name, { resolve, reject });
+      const script = legato.h("script", {
+        src: `data/${name}.js` + (fresh ? `?v=${++version}` : ""),
+        onload: () => script.remove(),
+        onerror: () => {
+          script.remove();
+          waiting.delete(name);
+          reject(new Error(`data/${name}.js cannot be read; is the folder complete?`));
+        },
+      });
+      document.head.append(script);
+    });
+  }
+
+  legato.load = (name, { fresh = false } = {}) => {
+    if (!fresh && cache.has(name)) {
+      const found = cache.get(name);
+      cache.delete(name);
+      cache.set(name, found); // the most recently used one last
+      return found;
+    }
+    const promise = fetchScript(name, fresh);
+    cache.set(name, promise);
+    promise.catch(() => cache.delete(name));
+    const rollouts = [...cache.keys()].filter((key) => key.includes("/rollout-"));
+    for (const key of rollouts.slice(0, Math.max(0, rollouts.length - KEPT))) cache.delete(key);
+    return promise;
+  };
+
+  function toRun(key, name, index) {
+    const rows = index.rows.map((values, n) => {
+      const row = { n, advantage: index.advantages[n] };
+      index.columns.forEach((column, i) => { row[column] = values[i]; });
+      row.verdictCounts = row.status === "ok" || row.status === "truncated";
+      return row;
+    });
+    const groups = new Map();
+    const byId = new Map();
+    for (const row of rows) {
+      byId.set(row.rollout_id, row);
+      if (!groups.has(row.group_id)) groups.set(row.group_id, []);
+      groups.get(row.group_id).push(row);
+    }
+    for (const members of groups.values()) {
+      members.sort((a, b) => a.attempt - b.attempt || a.attempt_try - b.attempt_try);
+    }
+    return { ...index, key, name, rows, groups, byId };
+  }
+
+  const runs = new Map();
+
+  legato.run = async (key, options) => {
+    const { runs: known } = await legato.load("runs");
+    if (!known[key]) throw new Error(`there is no run ${key} here`);
+    if (options && options.fresh) runs.delete(key);
+    if (!runs.has(key)) {
+      const loading = legato.load(`${key}/index`, options);
+      runs.set(key, loading.then((index) => toRun(String(key), known[key].name, index)));
+      runs.get(key).catch(() => runs.delete(key));
+    }
+    return runs.get(key);
+  };
+
+  legato.rollout = (run, row) => legato.load(`${run.key}/rollout-${row.n}`);
+
+  // Replies of all rollouts, chunk after chunk; calls found(numbers) after each.
+  legato.search = async (run, text, found, wanted) => {
+    const needle = text.toLowerCase();
+    const hits = new Set();
+    for (let chunk = 0; chunk < run.chunks; chunk += 1) {
+      const replies = await legato.load(`${run.key}/text-${chunk}`);
+      if (!wanted()) return;
+      replies.forEach((steps, i) => {
+        if (steps.some((reply) => reply.toLowerCase().includes(needle))) hits.add(chunk * 100 + i);
+      });
+      found(hits, chunk + 1 === run.chunks);
+    }
+    if (!run.chunks) found(hits, true);
+  };
+})();

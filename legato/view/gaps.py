@@ -1,0 +1,52 @@
+"""How far a trainer's logprobs lie from the server's, per rollout and turn.
+
+A trainer learns this after a rollout was recorded, so it lies in a log of its own beside the
+records: ``RUN_DIR/logprob_gaps.jsonl``, one line per rollout and update::
+
+    {"rollout_id": "g/0", "turns": [[0, 0.0004, 0.002], [1, 0.0005, 0.003]]}
+
+Each turn is (step, mean, max) of ``|trainer - server|`` in nats over the turn's sampled tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from legato.rl.manifest import RunPath, existing_run
+from legato.rl.schema import dump_json
+from legato.rl.store import Log, read_log
+
+FILE = "logprob_gaps.jsonl"
+
+
+class Gap(NamedTuple):
+    """One turn. Both figures are in nats and at least 0."""
+
+    step: int
+    mean: float
+    max: float
+
+
+def note_gaps(run_dir: RunPath, gaps: Mapping[str, Sequence[Gap]]) -> None:
+    """Append the gaps of some rollouts, by rollout id. One writer at a time.
+
+    Raises :class:`~legato.errors.StorageError` if they cannot be written.
+    """
+    path = existing_run(run_dir) / FILE
+    end = max((end for _, end in read_log(path)), default=0)
+    log = Log(path, end)
+    try:
+        for rollout_id, turns in gaps.items():
+            log.append(dump_json({"rollout_id": rollout_id, "turns": [list(t) for t in turns]}))
+    finally:
+        log.close()
+
+
+def read_gaps(run_dir: Path) -> dict[str, list[Gap]]:
+    """Gaps by rollout id, of each the last that was noted; empty if no trainer noted any."""
+    return {
+        line["rollout_id"]: [Gap(*turn) for turn in line["turns"]]
+        for line, _ in read_log(run_dir / FILE)
+    }

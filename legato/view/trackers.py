@@ -1,0 +1,113 @@
+"""Contact sheets of the latest batch in a trainer's experiment tracker."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image
+
+from legato.errors import ConfigError
+from legato.rl.types import Rollout
+from legato.view.sheet import make_sheet
+from legato.view.strip import strip_of
+
+Tracker = Literal["tensorboard", "wandb", "trackio"]
+TAG = "legato/rollouts"
+
+
+class SheetLogger:
+    """Logs a sheet every so many training steps to the trackers that the trainer reports to.
+
+    ::
+
+        sheets = SheetLogger(["wandb"], every=10, screen=(1280, 720))
+        ...
+        sheets.log(step, rollouts)     # after each batch; cheap on the steps in between
+    """
+
+    def __init__(
+        self,
+        trackers: Iterable[str],
+        *,
+        every: int,
+        screen: tuple[int, int],
+        log_dir: str | Path | None = None,
+        rollouts: int = 8,
+    ) -> None:
+        """``trackers`` may name others, too (a trainer's ``report_to``): they get no sheet.
+
+        ``every`` is in training steps, 0 for never. ``screen`` is the desktop's (width, height)
+        in pixels, ``log_dir`` the directory of tensorboard's events, ``rollouts`` how many a
+        sheet shows. Wandb and trackio log to the run that is active in this process. Raises
+        :class:`ConfigError` if a tracker is not installed or tensorboard has no directory.
+        """
+        known: dict[str, Any] = {
+            "tensorboard": lambda: _Tensorboard(log_dir),
+            "wandb": lambda: _ActiveRun("wandb"),
+            "trackio": lambda: _ActiveRun("trackio"),
+        }
+        self._every = every
+        self._screen = screen
+        self._rollouts = rollouts
+        self._targets = (
+            [known[name]() for name in dict.fromkeys(trackers) if name in known] if every else []
+        )
+
+    def log(self, step: int, rollouts: Sequence[Rollout]) -> bool:
+        """Log a sheet if it is time for one; ``True`` if it was. Blocks for some 100 ms."""
+        if not self._targets or step % self._every:
+            return False
+        strips = [strip_of(rollout, self._screen) for rollout in rollouts if rollout.steps]
+        if not strips:
+            return False
+        sheet = make_sheet(strips[: self._rollouts])
+        for target in self._targets:
+            target.log(sheet, step)
+        return True
+
+    def close(self) -> None:
+        for target in self._targets:
+            target.close()
+
+
+class _Tensorboard:
+    """Its own event file in the trainer's directory; tensorboard shows both as one run."""
+
+    def __init__(self, log_dir: str | Path | None) -> None:
+        if log_dir is None:
+            raise ConfigError("sheets for tensorboard need log_dir, the trainer's event directory")
+        module = _module("torch.utils.tensorboard", "tensorboard")
+        self._writer = module.SummaryWriter(str(log_dir))
+
+    def log(self, sheet: Image.Image, step: int) -> None:
+        import numpy as np
+
+        self._writer.add_image(TAG, np.asarray(sheet), step, dataformats="HWC")
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _ActiveRun:
+    """Wandb, and trackio, which has the same calls."""
+
+    def __init__(self, name: str) -> None:
+        self._module = _module(name, name)
+
+    def log(self, sheet: Image.Image, step: int) -> None:
+        # No step of its own: a tracker's counter may have moved on, and earlier ones are refused.
+        self._module.log({TAG: self._module.Image(sheet, caption=f"training step {step}")})
+
+    def close(self) -> None:
+        """The run is the trainer's."""
+
+
+def _module(name: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise ConfigError(f"sheets for {package} need it installed: pip install {package}") from e
