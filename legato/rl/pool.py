@@ -17,6 +17,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -125,11 +126,11 @@ class Pool:
         self._factory = factory
         self._standby = standby and options.fast_reset
         self._seats: list[_Seat] = []
-        self._clean: list[_Seat] = []
+        self._clean: deque[_Seat] = deque()
+        self._wanting: deque[asyncio.Future[_Seat]] = deque()
         self._places = size
         self._order = itertools.count()
         self._waiting: list[tuple[Any, int, asyncio.Future[None]]] = []
-        self._arrival = asyncio.Event()
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
         self._background: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -168,14 +169,10 @@ class Pool:
         await self._take_place(priority)
         started = time.monotonic()
         try:
-            while not self._clean:
-                self._raise_if_hopeless()
-                self._arrival.clear()
-                await self._arrival.wait()
+            seat = await self._clean_seat()
         except BaseException:
             self._free_place()
             raise
-        seat = self._clean.pop(0)
         waited = time.monotonic() - started
         self.lease_waits.append(waited)
         return Lease(self, seat, waited)
@@ -189,7 +186,7 @@ class Pool:
         await asyncio.gather(*(seat.close(self.deadlines.close) for seat in self._seats))
         self._seats.clear()
         self._clean.clear()
-        self._arrival.set()
+        self._disappoint("the desktop pool is closed")
 
     def kill_all(self, deadline: float = 5.0) -> None:
         """Destroy every desktop now, whatever runs on it. Blocks up to ``deadline`` seconds."""
@@ -257,12 +254,12 @@ class Pool:
                 self._last_error = str(e)
                 log.warning("desktop %d, start %d: %s", seat.slot, attempt + 1, e)
                 continue
-            self._clean.append(seat)
-            self._arrival.set()
+            self._offer(seat)
             return
         self._seats.remove(seat)
         await seat.close(self.deadlines.close)
-        self._arrival.set()
+        if not self._seats:
+            self._disappoint(self._none_left())
 
     async def _prepare(self, seat: _Seat, *, check: bool) -> None:
         desktop = seat.desktop
@@ -280,13 +277,40 @@ class Pool:
         except Exception as e:
             raise EnvFailure(f"desktop {seat.slot}: {type(e).__name__}: {e}") from e
 
-    def _raise_if_hopeless(self) -> None:
+    # --- handing over ----------------------------------------------------------------------------
+
+    async def _clean_seat(self) -> _Seat:
+        if self._clean:
+            return self._clean.popleft()
         if self._closing:
             raise EnvFailure("the desktop pool is closed")
         if not self._seats:
-            raise EnvFailure(
-                f"no desktop can be started; the last one said: {self._last_error}", transient=False
-            )
+            raise EnvFailure(self._none_left(), transient=False)
+        handed: asyncio.Future[_Seat] = asyncio.get_running_loop().create_future()
+        self._wanting.append(handed)
+        try:
+            return await handed
+        except asyncio.CancelledError:
+            if handed.done() and not handed.cancelled() and handed.exception() is None:
+                self._offer(handed.result())
+            raise
+
+    def _offer(self, seat: _Seat) -> None:
+        while self._wanting:
+            handed = self._wanting.popleft()
+            if not handed.done():
+                handed.set_result(seat)
+                return
+        self._clean.append(seat)
+
+    def _disappoint(self, why: str) -> None:
+        while self._wanting:
+            handed = self._wanting.popleft()
+            if not handed.done():
+                handed.set_exception(EnvFailure(why, transient=False))
+
+    def _none_left(self) -> str:
+        return f"no desktop can be started; the last one said: {self._last_error}"
 
 
 class _Seat:
