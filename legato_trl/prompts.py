@@ -1,0 +1,55 @@
+"""Tasks as TRL's dataset: one prompt per task, told apart by ``task_id``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from datasets import Dataset
+
+from legato.desktop.contract import Task
+from legato.errors import ConfigError
+from legato.rl.collect import load
+from legato.tasks.suites import SUITES, load_task
+
+if TYPE_CHECKING:
+    from legato_trl.config import LegatoGRPOConfig
+
+HELD_OUT = 10_000_000
+"""Seed of the first held-out variant; training uses those from 0 up."""
+
+
+def training_tasks(config: LegatoGRPOConfig) -> list[Task]:
+    """The tasks to train on. Raises :class:`~legato.errors.ConfigError`."""
+    if config.tasks is not None:
+        desktop = config.settings("model", "").desktop
+        return load(config.tasks, desktop)
+    return _variants(config, range(config.seeds))
+
+
+def held_out_tasks(config: LegatoGRPOConfig) -> list[Task]:
+    """Variants that training never sees; none without ``eval_seeds``."""
+    if not config.eval_seeds:
+        return []
+    if config.suite is None:
+        raise ConfigError("eval_seeds needs a suite; a tasks file has no variants to hold out")
+    return _variants(config, range(HELD_OUT, HELD_OUT + config.eval_seeds))
+
+
+def as_dataset(tasks: Sequence[Task]) -> Dataset:
+    """Columns ``prompt`` (the instruction as a conversation) and ``task_id``."""
+    return Dataset.from_dict(
+        {
+            "prompt": [[{"role": "user", "content": task.instruction}] for task in tasks],
+            "task_id": [task.task_id for task in tasks],
+        }
+    )
+
+
+def _variants(config: LegatoGRPOConfig, seeds: range) -> list[Task]:
+    assert config.suite is not None
+    suite, _, name = config.suite.partition("/")
+    if suite not in SUITES:
+        raise ConfigError(f"suite: unknown suite {suite!r}; known: {', '.join(sorted(SUITES))}")
+    names = [name] if name else sorted(SUITES[suite])
+    return [load_task(task, seed, suite=suite) for seed in seeds for task in names]
