@@ -19,10 +19,6 @@ FILE_S = 60.0
 CLEAN_S = 30.0
 
 
-class NotClean(EnvFailure):
-    """Processes or files of the agent outlived the clean-up: build the machine anew."""
-
-
 class GuestClient:
     """One connection to one guest. Used by one thread at a time, but for :meth:`cut`.
 
@@ -40,7 +36,7 @@ class GuestClient:
                 self._sock.connect(f"/proc/self/fd/{parent}/{socket_path.name}")
             finally:
                 os.close(parent)
-            self.ping(timeout=deadline_s)
+            self._call("ping", deadline_s)
         except OSError as e:
             self._sock.close()
             raise EnvFailure(f"the guest program does not answer: {e}") from e
@@ -58,11 +54,14 @@ class GuestClient:
     def close(self) -> None:
         self._sock.close()
 
-    def ping(self, *, timeout: float = REPLY_S) -> None:
-        self._call("ping", timeout)
+    def ping(self) -> None:
+        self._call("ping", REPLY_S)
 
     def clean(self) -> None:
-        """Kill every process of the machine and restore its files; raises :class:`NotClean`."""
+        """Kill every process of the machine and restore its files.
+
+        Raises ``EnvFailure`` if anything of the agent outlived it: build the machine anew.
+        """
         self._call("clean", CLEAN_S)
 
     def start_session(self, width: int, height: int, *, timeout: float) -> tuple[int, int]:
@@ -160,11 +159,9 @@ class GuestClient:
         if "error" in header:
             for fd in received:
                 os.close(fd)
-            raise _FAILURES.get(header["kind"], EnvFailure)(f"{op}: {header['error']}")
+            failure = FileTooLarge if header["kind"] == "TooLarge" else EnvFailure
+            raise failure(f"{op}: {header['error']}")
         return header, data, received
-
-
-_FAILURES: dict[str, type[EnvFailure]] = {"NotClean": NotClean, "TooLarge": FileTooLarge}
 
 
 def _name(argv: Sequence[str]) -> str:

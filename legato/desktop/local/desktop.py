@@ -21,7 +21,6 @@ from legato.desktop.contract import (
     Screenshot,
     Task,
 )
-from legato.desktop.guest.client import NotClean
 from legato.desktop.guest.machine import GuestMachine, GuestSignals
 from legato.desktop.keys import parse_chord
 from legato.desktop.local import keeper
@@ -80,7 +79,7 @@ class LocalDesktop(Desktop):
             if self._options.fast_reset and self._sandbox is not None and session:
                 try:
                     self._sandbox.guest.clean()
-                except NotClean as e:
+                except EnvFailure as e:
                     log.warning("desktop %d is built anew: %s", self._slot, e)
                     self._tear_down()
             else:
