@@ -21,6 +21,7 @@ from legato.desktop.contract import (
     Screenshot,
     Task,
 )
+from legato.desktop.guest.client import GuestClient
 from legato.desktop.guest.machine import GuestMachine, GuestSignals
 from legato.desktop.keys import parse_chord
 from legato.desktop.local import keeper
@@ -45,6 +46,7 @@ _RULES_AFTER_RETURN = ReadyRules(quiet_s=0.4)
 class _Session:
     """What exists from one reset to the next."""
 
+    guest: GuestClient
     display: Display
     machine: GuestMachine
     signals: GuestSignals
@@ -63,6 +65,7 @@ class LocalDesktop(Desktop):
         self._slot = slot
         self._keeper: keeper.Keeper | None = None
         self._sandbox: Sandbox | None = None
+        self._guest: GuestClient | None = None
         self._session: _Session | None = None
         self._task: Task | None = None
         self._clean = False
@@ -76,9 +79,9 @@ class LocalDesktop(Desktop):
         self._task = None
         session = self._end_episode()
         try:
-            if self._options.fast_reset and self._sandbox is not None and session:
+            if self._options.fast_reset and self._guest is not None and session:
                 try:
-                    self._sandbox.guest.clean()
+                    self._guest.clean()
                 except EnvFailure as e:
                     log.warning("desktop %d is built anew: %s", self._slot, e)
                     self._tear_down()
@@ -137,8 +140,7 @@ class LocalDesktop(Desktop):
     def check_health(self) -> None:
         """Prove that guest program, X server, screen and window manager work."""
         with self._sound() as session:
-            assert self._sandbox is not None
-            self._sandbox.guest.ping()
+            session.guest.ping()
             session.display.check((self._options.width, self._options.height))
 
     def kill(self) -> None:
@@ -146,7 +148,8 @@ class LocalDesktop(Desktop):
         with self._guard:
             if self._sandbox is not None:
                 self._sandbox.kill()
-                self._sandbox.guest.cut()
+            if self._guest is not None:
+                self._guest.cut()
             if self._session is not None:
                 self._session.display.cut()
 
@@ -160,16 +163,14 @@ class LocalDesktop(Desktop):
 
     def _start_session(self) -> None:
         """Bring the X session up on a clean sandbox, booting one if there is none."""
-        if self._sandbox is None:
-            self._boot()
-        sandbox = self._sandbox
-        assert sandbox is not None
+        if self._sandbox is None or self._guest is None:
+            self._sandbox, self._guest = self._boot()
+        directory, guest = self._sandbox.directory, self._guest
         size = self._options.width, self._options.height
-        fds = sandbox.guest.start_session(*size, timeout=SESSION_S)
-        display = Display(*fds, sandbox.guest.busy_seconds, self._killed)
-        scratch = _empty(sandbox.directory / "scratch")
-        machine = GuestMachine(sandbox.guest, display, HOME, scratch)
-        session = _Session(display, machine, GuestSignals(sandbox.guest, display))
+        fds = guest.start_session(*size, timeout=SESSION_S)
+        display = Display(*fds, guest.busy_seconds, self._killed)
+        machine = GuestMachine(guest, display, HOME, _empty(directory / "scratch"))
+        session = _Session(guest, display, machine, GuestSignals(guest, display))
         with self._guard:
             self._session = session
         if self._killed.is_set():
@@ -177,7 +178,7 @@ class LocalDesktop(Desktop):
         display.wait_for_panel(SESSION_S)
         wait_ready(session.signals, timeout=SESSION_S, cancelled=self._killed)
 
-    def _boot(self) -> None:
+    def _boot(self) -> tuple[Sandbox, GuestClient]:
         if self._killed.is_set():
             raise EnvFailure("this desktop was killed; make a new one")
         if self._keeper is not None and not self._keeper.alive:
@@ -187,9 +188,10 @@ class LocalDesktop(Desktop):
             self._keeper = keeper.acquire()
         sandbox = Sandbox(self._keeper, self._local)
         with self._guard:
-            self._sandbox = sandbox
+            self._sandbox = sandbox  # from here on a kill reaches it
         if self._killed.is_set():
             raise EnvFailure("the desktop was killed while it started")
+        return sandbox, sandbox.connect()
 
     def _wait(self, session: _Session, rules: ReadyRules = _RULES) -> Ready:
         if self._options.ready_signal:
@@ -226,10 +228,12 @@ class LocalDesktop(Desktop):
         self._end_episode()
         with self._guard:
             sandbox, self._sandbox = self._sandbox, None
+            guest, self._guest = self._guest, None
+        if guest is not None:
+            guest.close()
         if sandbox is None:
             return
         sandbox.kill()
-        sandbox.guest.close()
         try:
             sandbox.wait_gone()
         except EnvFailure as e:

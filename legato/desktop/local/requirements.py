@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from legato.desktop.local.sandbox import FIRST_UID
 from legato.errors import ConfigError
@@ -29,6 +30,8 @@ def check_requirements() -> None:
     missing = sorted(
         {package for name, package in PACKAGES.items() if not shutil.which(name, path="/usr/bin")}
     )
+    if not any(Path("/usr/share/fonts").rglob("*.ttf")):
+        missing.append("fonts-dejavu-core")
     if missing:
         raise ConfigError(
             f"local desktops need packages that are missing: apt-get install {' '.join(missing)}"

@@ -57,13 +57,16 @@ ACCOUNTS = {
 
 
 class Sandbox:
-    """A running sandbox. :meth:`kill` may be called from any thread, the rest from one."""
+    """A sandbox that was started; :meth:`connect` waits until its guest program answers.
+
+    :meth:`kill` may be called from any thread, the rest from one.
+    """
 
     def __init__(self, keep: keeper.Keeper, options: LocalOptions) -> None:
         number, self.directory = keep.directory()
         stage = keep.stage(options.home_template)
         self._log = self.directory / "guest.log"
-        path = self.directory / "control"
+        self._control = self.directory / "control"
         self._lifeline, theirs = socket.socketpair()
         self.first_pid = 0
         """Host pid of the guest program."""
@@ -71,7 +74,7 @@ class Sandbox:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         log = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            listener.bind(str(path))
+            listener.bind(str(self._control))
             listener.listen(8)
             argv = _command(options, stage, self._accounts(keep.base))
             keep.start(argv, uid, (theirs.fileno(), listener.fileno(), log))
@@ -84,13 +87,14 @@ class Sandbox:
             theirs.close()
             listener.close()
             os.close(log)
+
+    def connect(self) -> GuestClient:
+        """The client of the guest program; call it once. Raises ``EnvFailure``."""
+        self.first_pid = self._await_start()
         try:
-            self.first_pid = self._await_start()
-            self.guest = GuestClient(path, deadline_s=START_S)
-        except BaseException:
-            self.kill()
-            self.wait_gone()
-            raise
+            return GuestClient(self._control, deadline_s=START_S)
+        except EnvFailure as e:
+            raise EnvFailure(f"{e} ({self._log_tail()})") from e
 
     def kill(self) -> None:
         """Have every process inside killed. Returns at once; idempotent."""
@@ -117,13 +121,13 @@ class Sandbox:
             while not said.endswith(b"\n"):
                 chunk = self._lifeline.recv(4096)
                 if not chunk:
-                    raise EnvFailure(f"the sandbox did not start: {self.log_tail()}")
+                    raise EnvFailure(f"the sandbox did not start: {self._log_tail()}")
                 said += chunk
         except OSError as e:
-            raise EnvFailure(f"the sandbox did not start: {e}; {self.log_tail()}") from e
+            raise EnvFailure(f"the sandbox did not start: {e}; {self._log_tail()}") from e
         return int(json.loads(said)["pid"])
 
-    def log_tail(self) -> str:
+    def _log_tail(self) -> str:
         """The last of what bwrap and the guest program complained about."""
         try:
             return self._log.read_text(errors="replace").strip()[-1000:] or "no message"

@@ -148,6 +148,21 @@ def test_a_hang_during_the_reset(victim: LocalDesktop, monkeypatch: pytest.Monke
     assert is_gone(pid)
 
 
+def test_kill_ends_a_boot_that_hangs(
+    own_desktop: Callable[..., LocalDesktop],
+    in_thread: Callable[[Callable[[], object]], Callable[[], BaseException | None]],
+) -> None:
+    desktop = own_desktop()
+    ended = in_thread(desktop.prepare)
+    deadline = time.monotonic() + SOON_S
+    while (desktop._sandbox is None or not first_pid(desktop)) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os.kill(first_pid(desktop), signal.SIGSTOP)
+    time.sleep(0.2)
+    desktop.kill()
+    assert isinstance(ended(), EnvFailure)
+
+
 def test_a_failure_takes_the_machine_along(victim: LocalDesktop) -> None:
     """What failed once is not used again, half broken."""
     pid = first_pid(victim)
