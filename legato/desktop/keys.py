@@ -4,10 +4,13 @@ A *canonical* name is either one printable character (``a``, ``+``, ``é``) or a
 :data:`KEYSYMS` (``Return``, ``Page_Up``, ``F5``). People and models write many others, in any
 case: ``enter``, ``pgup``, ``cmd``, ``ArrowLeft``; :data:`ALIASES` maps those.
 
-Numbers and names are those of X11's ``keysymdef.h`` and ``XF86keysym.h``.
+Any other keysym name of X11's ``keysymdef.h`` (``Eacute``, ``Hyper_L``), spelled as there, is its
+own canonical name. Numbers and names are those of ``keysymdef.h`` and ``XF86keysym.h``.
 """
 
 from __future__ import annotations
+
+from xcffib import keysymdef
 
 from legato.errors import ActionError
 
@@ -165,7 +168,8 @@ def canonical_key(name: str) -> str:
             return _CONTROL_CHARACTERS[name]
         if name.isprintable():
             return name
-    known = _LOOKUP.get(name.strip().lower())
+    name = name.strip()
+    known = _LOOKUP.get(name.lower(), name if _x_keysym(name) else None)
     if known is None:
         raise ActionError(
             f"unknown key {name!r}; use a character or a name such as Return, Escape, ctrl, F5, "
@@ -196,6 +200,12 @@ def keysym(name: str) -> int:
     if len(name) == 1 and name.isprintable():
         code = ord(name)
         return code if code < 0x100 else 0x0100_0000 + code
-    if name not in KEYSYMS:
+    number = KEYSYMS.get(name) or _x_keysym(name)
+    if not number:
         raise ActionError(f"{name!r} is not a canonical key name")
-    return KEYSYMS[name]
+    return number
+
+
+def _x_keysym(name: str) -> int:
+    """The number of a name of ``keysymdef.h``, 0 if there is none."""
+    return int(getattr(keysymdef, f"XK_{name}", 0))
