@@ -61,11 +61,10 @@ class LiveTable(Board):
         desktops = sorted(self.desktops.items())
         room = max(1, self._console.height - 4)
         table = Table(box=None, pad_edge=False, expand=True)
-        for name in ("desktop", "phase", "s", "step", "rollout", "last"):
-            right = name in ("desktop", "s", "step")
-            table.add_column(
-                name, no_wrap=True, justify="right" if right else "left", header_style="dim"
-            )
+        for name, width in (("desktop", 7), ("phase", 6), ("s", 6), ("step", 4)):
+            table.add_column(name, width=width, no_wrap=True, justify="right", header_style="dim")
+        table.add_column("rollout", min_width=16, no_wrap=True, header_style="dim")
+        table.add_column("last", ratio=1, no_wrap=True, header_style="dim")
         for slot, doing in desktops[:room]:
             table.add_row(*_row(slot, doing))
         hidden = len(desktops) - room
@@ -91,11 +90,12 @@ class PlainLines(Board):
 
     def group_ended(self, result: GroupResult) -> None:
         super().group_ended(result)
-        self._say()
+        rewards = " ".join(f"{reward:.2f}" for _, reward in sorted(result.rewards.items()))
+        self._say(f"group {result.group_id}: {rewards or 'no verdict'}  ")
 
-    def _say(self) -> None:
+    def _say(self, news: str = "") -> None:
         self._last = time.monotonic()
-        self._console.print(tally(self), highlight=False, markup=False, soft_wrap=True)
+        self._console.print(news + tally(self), highlight=False, markup=False, soft_wrap=True)
 
 
 def make_progress(console: Console) -> LiveTable | PlainLines:

@@ -41,7 +41,7 @@ SCRIPTS = (
 def app_files() -> dict[str, bytes]:
     """The viewer by file name, ``index.html`` among them."""
     folder = files("legato.view") / "app"
-    names = ("style.css", *SCRIPTS)
+    names = ("style.css", "icon.svg", *SCRIPTS)
     return {
         "index.html": _index_html().encode("ascii"),
         **{f"app/{name}": (folder / name).read_bytes() for name in names},
@@ -77,6 +77,7 @@ def _index_html() -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>legato</title>
+<link rel="icon" href="app/icon.svg">
 <link rel="stylesheet" href="app/style.css">
 {scripts}
 </head>

@@ -38,6 +38,7 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".png": "image/png",
+    ".svg": "image/svg+xml",
 }
 
 
@@ -188,7 +189,7 @@ class ViewServer:
 
 
 _ROUTES: list[tuple[re.Pattern[str], Callable[..., tuple[str, bytes]]]] = [
-    (re.compile(r"((?:app/)?[a-z_]+\.[a-z]+|)"), ViewServer._file),
+    (re.compile(r"(|index\.html|app/[a-z_]+\.[a-z]+)"), ViewServer._file),
     (re.compile(r"data/runs\.js"), ViewServer._runs),
     (re.compile(r"data/(\d{1,4})/(index|(?:rollout|text)-\d{1,9})\.js"), ViewServer._data),
     (re.compile(r"data/(\d{1,4})/images/([0-9a-f]{64})\.png"), ViewServer._image),

@@ -86,29 +86,24 @@
     return root;
   };
 
-  // bins: [{label, parts: [{cls, value, name}]}]
+  // bins: [{label, parts: [{cls, value, name}]}], the parts of a bin beside each other
   legato.columns = (bins, { yFormat = legato.number } = {}) => {
-    const sums = bins.map((bin) => bin.parts.reduce((sum, p) => sum + p.value, 0));
-    const yMax = Math.max(1e-12, ...sums);
-    if (!sums.some((s) => s > 0)) return legato.empty("nothing yet");
-    const labels = bins.length > 12 ? [0, bins.length >> 1, bins.length - 1] : bins.map((_, i) => i);
+    const values = bins.flatMap((bin) => bin.parts.map((p) => p.value));
+    const yMax = Math.max(1e-12, ...values);
+    if (!values.some((v) => v > 0)) return legato.empty("nothing yet");
     const root = frame(yMax, yFormat, []);
     const width = (W - LEFT - RIGHT) / bins.length;
     bins.forEach((bin, i) => {
-      let at = 0;
-      for (const part of bin.parts) {
-        const top = at + part.value;
+      const each = (width - 3) / bin.parts.length;
+      bin.parts.forEach((part, n) => {
         root.append(svg("rect", {
-          class: `column ${part.cls}`, x: LEFT + i * width + 1.5, width: Math.max(1, width - 3),
-          y: Y(top / yMax), height: Math.max(0, Y(at / yMax) - Y(top / yMax)),
+          class: `column ${part.cls}`, x: LEFT + i * width + 1.5 + n * each, width: Math.max(1, each - 0.5),
+          y: Y(part.value / yMax), height: Y(0) - Y(part.value / yMax),
         }, svg("title", {}, `${bin.label} ${part.name}: ${yFormat(part.value)}`)));
-        at = top;
-      }
-      if (labels.includes(i)) {
-        root.append(svg("text", {
-          class: "axis", x: LEFT + (i + 0.5) * width, y: H - 6, "text-anchor": "middle",
-        }, bin.label));
-      }
+      });
+      root.append(svg("text", {
+        class: "axis", x: LEFT + (i + 0.5) * width, y: H - 6, "text-anchor": "middle",
+      }, bin.label));
     });
     return root;
   };

@@ -14,7 +14,7 @@
       ["steps per verdict", "steps", legato.number], ["time per verdict", "seconds", legato.seconds],
       ["verdicts per hour", "perHour", legato.number], ["invalid actions", "invalid", legato.number],
     ];
-    return h("table", {}, h("thead", {}, h("tr", {}, ["", a.name, b.name, "change"].map((t) => h("th", {}, t)))),
+    return h("table", {}, h("thead", {}, h("tr", {}, ["", a.name, b.name, "change"].map((t) => h("th", { class: "num" }, t)))),
       h("tbody", {}, lines.map(([name, key, format]) => h("tr", {}, h("th", { scope: "row" }, name),
         h("td", { class: "num" }, format(fa[key])), h("td", { class: "num" }, format(fb[key])),
         h("td", { class: "num" }, fa[key] === null || fb[key] === null ? "–"
@@ -34,20 +34,20 @@
       ? h("a", { href: legato.link("run", run.key) + `?task=${encodeURIComponent(line.name)}` },
         `${legato.percent(line.rates[i])} · ${legato.number(line.rewards[i])} (${line.rows[i].length})`) : "–");
     return h("div", { class: "tall" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["task", `${a.name}: success · reward (n)`, b.name, "reward"].map((t) => h("th", {}, t)))),
+      h("thead", {}, h("tr", {}, ["task", `${a.name}: success · reward (n)`, b.name, "reward"].map((t, i) => h("th", { class: i ? "num" : null }, t)))),
       h("tbody", {}, lines.map((line) => h("tr", {}, h("td", {}, line.name), cell(a, line, 0), cell(b, line, 1),
         h("td", { class: `num ${line.change > 0 ? "up" : line.change < 0 ? "down" : ""}` }, legato.signed(line.change)))))));
   }
 
   function rewards(a, b) {
-    const parts = [a, b].map((run) => {
+    const shares = [a, b].map((run) => {
       const rows = verdictsOf(run);
       return legato.rewardBins(rows).map((n) => n / (rows.length || 1));
     });
-    const last = parts[0].length - 1;
-    const series = (i) => parts[i].map((y, n) => [n / last, y, `reward ${(n / last).toFixed(1)}: ${legato.percent(y)}`]);
-    return legato.lines([{ cls: "series-a", name: a.name, points: series(0) }, { cls: "series-b", name: b.name, points: series(1) }],
-      { yFormat: legato.percent, yMax: Math.max(0.01, ...parts.flat()), xLabels: [[0, "reward 0"], [1, "1"]] });
+    return legato.columns(shares[0].map((_, i) => ({
+      label: (i / (shares[0].length - 1)).toFixed(1),
+      parts: [{ cls: "series-a", name: a.name, value: shares[0][i] }, { cls: "series-b", name: b.name, value: shares[1][i] }],
+    })), { yFormat: legato.percent });
   }
 
   function times(run) {

@@ -14,7 +14,7 @@
     const [cls, words] = NAMES[desktop.phase] || ["phase-other", desktop.phase];
     const shot = desktop.screenshot;
     const sha = shot && /^[0-9a-f]{64}$/.test(shot.sha256) ? shot.sha256 : null;
-    const box = h("div", { class: "shot", style: { "aspect-ratio": shot ? `${shot.width} / ${shot.height}` : "16 / 9" } });
+    const box = h("div", { class: "shot", style: legato.ratio(shot) });
     // The picture that is there stays until it has changed, so that nothing flickers.
     const kept = old && old.querySelector(`img[data-sha="${sha}"]`);
     if (kept) box.append(kept);

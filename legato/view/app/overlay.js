@@ -80,12 +80,12 @@
     return root;
   };
 
+  // The box of a picture has its size before the picture is there, so that nothing jumps.
+  legato.ratio = (image) => ({ "--ratio": image && image.width ? image.width / image.height : 16 / 9 });
+
   legato.shown = (run, image, actions, screen, alt, eager = false) => {
     if (!image) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
-    const box = h("div", {
-      class: "shot",
-      style: { "aspect-ratio": image.width ? `${image.width} / ${image.height}` : "16 / 9" },
-    }, legato.picture(run, image.sha256, alt, eager));
+    const box = h("div", { class: "shot", style: legato.ratio(image) }, legato.picture(run, image.sha256, alt, eager));
     if (actions.length) box.append(legato.overlay(actions, screen || [image.width, image.height]));
     return box;
   };
@@ -93,12 +93,10 @@
   // Both pictures on top of each other, blended; pixels need not be read for that.
   legato.difference = (run, before, after) => {
     if (!before || !after) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "–"));
-    const ratio = before.width ? `${before.width} / ${before.height}` : "16 / 9";
     if (before.sha256 === after.sha256) {
-      return h("div", { class: "shot same", style: { "aspect-ratio": ratio } },
-        h("span", {}, "nothing changed"));
+      return h("div", { class: "shot same", style: legato.ratio(before) }, h("span", {}, "nothing changed"));
     }
-    return h("div", { class: "shot difference", style: { "aspect-ratio": ratio } },
+    return h("div", { class: "shot difference", style: legato.ratio(before) },
       legato.picture(run, before.sha256, "before"), legato.picture(run, after.sha256, "difference"));
   };
 })();

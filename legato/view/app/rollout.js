@@ -56,9 +56,10 @@
         h("span", {}, `version ${detail.policy.versions.join(", ")}`),
         h("span", {}, `harness ${detail.harness}`),
         h("span", {}, legato.moment(detail.started_at))),
-      detail.instruction ? h("p", { class: "instruction" }, detail.instruction) : null,
-      detail.score ? h("p", {}, detail.score.output) : null,
-      legato.checks(detail.score), error, extra);
+      h("div", { class: "sides" },
+        h("div", {}, detail.instruction ? h("p", { class: "instruction" }, detail.instruction) : null, error),
+        h("div", {}, detail.score ? h("p", {}, detail.score.output) : null, legato.checks(detail.score))),
+      extra);
   }
 
   // Rollouts before and after this one, in the order of the table that was last looked at.

@@ -31,8 +31,8 @@
       points.success.push([x, success, note(success)]);
       points.reward.push([x, reward, note(reward)]);
     }
-    const times = rows.length ? [[0, legato.moment(rows[0].started_at).slice(5, 16)],
-      [1, legato.moment(rows[rows.length - 1].started_at).slice(5, 16)]] : [];
+    const times = rows.length ? [[0, legato.moment(rows[0].started_at).slice(5)],
+      [1, legato.moment(rows[rows.length - 1].started_at).slice(5)]] : [];
     return legato.section("Success over time",
       legato.legend([["series-a", "success rate"], ["series-b", "mean reward"]]),
       legato.lines([{ cls: "series-a", name: "success", points: points.success },
