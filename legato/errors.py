@@ -19,6 +19,8 @@ outside the screen), is told back to the policy as an observation, costs a step,
 an episode. :class:`ConfigError` is the *user's*: it is raised before anything starts and says
 what to change.
 
+:class:`EpisodeOver` is the *caller's*: it drives an episode that has ended or not begun.
+
 :class:`StorageError` and :class:`SampleError` speak of what is kept rather than of an attempt: the
 run directory cannot be written, or a recorded step does not add up to a training row.
 """
@@ -40,6 +42,10 @@ class ConfigError(LegatoError):
 
 class ActionError(LegatoError):
     """The agent asked for something the desktop cannot or may not do."""
+
+
+class EpisodeOver(LegatoError):  # noqa: N818 - the name says what is the case
+    """A step or a score was asked of an episode that has ended, or has not begun."""
 
 
 class Failure(LegatoError):  # noqa: N818 - the field says "failure", and so does the record

@@ -24,6 +24,7 @@ from PIL import Image
 
 from legato.desktop.actions import Answer, AnyAction, Done, Fail
 from legato.desktop.png import encode_png
+from legato.errors import ActionError
 
 ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 """Why waiting ended.
@@ -82,6 +83,11 @@ class Score:
     def __post_init__(self) -> None:
         if not 0.0 <= self.reward <= 1.0:
             raise ValueError(f"reward must lie in [0, 1], got {self.reward!r}")
+
+    @property
+    def score(self) -> float:
+        """The reward, under the name that people who grade episodes use."""
+        return self.reward
 
 
 class Screenshot:
@@ -213,6 +219,13 @@ class Machine(Protocol):
         """
         ...
 
+    def launched(self, pid: int) -> tuple[int | None, str]:
+        """Exit status (``None`` while it runs) and the end of the output of a launched program.
+
+        The output comes over a pipe that only the program and its children hold.
+        """
+        ...
+
     def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Create or replace a file of the agent's user, with its parent directories."""
         ...
@@ -285,6 +298,23 @@ class Task(Protocol):
     def grade(self, machine: Machine) -> Score:
         """Judge the end state; raises ``GradeFailure`` if the verifier itself broke."""
         ...
+
+
+@runtime_checkable
+class LimitsActions(Protocol):
+    """A task that allows only some kinds of action."""
+
+    allowed_actions: frozenset[str]
+    """Values of ``action_type``."""
+
+
+def check_allowed(task: Task, action: AnyAction) -> None:
+    """Raise :class:`~legato.errors.ActionError` if the task does not allow this kind of action."""
+    if isinstance(task, LimitsActions) and action.action_type not in task.allowed_actions:
+        raise ActionError(
+            f"this task does not allow {action.action_type!r}; "
+            f"allowed: {', '.join(sorted(task.allowed_actions))}"
+        )
 
 
 class Desktop(ABC):

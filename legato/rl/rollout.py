@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
-from legato.desktop.contract import Desktop, Screenshot, Task
+from legato.desktop.contract import Desktop, Screenshot, Task, check_allowed
 from legato.errors import ActionError, ContextLimit, EnvFailure, Failure
 from legato.rl.observer import Phase
 from legato.rl.pool import Deadlines, Lease
@@ -193,6 +193,7 @@ class _Episode:
             entry = ActionTaken(action)
             taken.append(entry)
             try:
+                check_allowed(self.task, action)
                 result = desktop.act(action)
             except ActionError as e:
                 entry.error = str(e)

@@ -4,7 +4,15 @@
 come with the package.
 """
 
-from legato.tasks.suites import TaskInfo, list_tasks, load_task
+from legato.tasks.suites import TaskInfo, list_tasks, load_task, seeds, split_of
 from legato.tasks.tasks_file import load_tasks, parse_tasks
 
-__all__ = ["TaskInfo", "list_tasks", "load_task", "load_tasks", "parse_tasks"]
+__all__ = [
+    "TaskInfo",
+    "list_tasks",
+    "load_task",
+    "load_tasks",
+    "parse_tasks",
+    "seeds",
+    "split_of",
+]

@@ -1,18 +1,27 @@
 """Suites of seeded tasks, and how to get at one task by name and seed.
 
 A suite maps task names to makers; a maker turns any non-negative seed into a task, always the
-same one. To add a suite, write its package and name it in :data:`SUITES`.
+same one, so there is no last variant. The first :data:`VARIANTS` are fixed: each ships with a
+reference episode, and a change of what they show is a change of the task. To add a suite, write
+its package and name it in :data:`SUITES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import count, islice
+from typing import Literal, Protocol, get_args
 
 from legato.errors import ConfigError
 from legato.tasks import basics
 from legato.tasks.seeded import SeededTask
+
+VARIANTS = 8
+"""Seeds below this are the fixed variants of every task."""
+Split = Literal["train", "heldout"]
+HELDOUT_EVERY = 4
+"""Of so many consecutive seeds the last is held out."""
 
 
 class Maker(Protocol):
@@ -29,6 +38,8 @@ class TaskInfo:
     suite: str
     name: str
     summary: str
+    variants: int = VARIANTS
+    """How many seeds are fixed; any other seed works, too."""
 
 
 def list_tasks() -> list[TaskInfo]:
@@ -40,14 +51,23 @@ def list_tasks() -> list[TaskInfo]:
 
 
 def load_task(
-    name: str, seed: int = 0, *, suite: str | None = None, task_id: str | None = None
+    name: str,
+    seed: int | None = None,
+    *,
+    variant: int | None = None,
+    suite: str | None = None,
+    task_id: str | None = None,
 ) -> SeededTask:
-    """The task ``name`` (of ``suite``, where several have the name) for ``seed``.
+    """The task ``name`` (of ``suite``, where several have the name) for ``seed``, 0 by default.
 
-    Raises :class:`~legato.errors.ConfigError` for an unknown name or a negative seed.
+    ``variant`` is another word for ``seed``. Raises :class:`~legato.errors.ConfigError` for an
+    unknown name, a negative seed, or both words at once.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed must be an integer of at least 0, got {seed!r}")
+    if seed is not None and variant is not None:
+        raise ConfigError("'variant' is another word for 'seed': give one of them")
+    number = next((n for n in (seed, variant) if n is not None), 0)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ConfigError(f"seed must be an integer of at least 0, got {number!r}")
     if suite is not None and suite not in SUITES:
         raise ConfigError(f"unknown suite {suite!r}; known: {', '.join(SUITES)}")
     named = [s for s in SUITES if suite in (None, s) and name in SUITES[s]]
@@ -56,4 +76,16 @@ def load_task(
         raise ConfigError(f"unknown task {name!r}; known: {known}")
     if len(named) > 1:
         raise ConfigError(f"task {name!r} is in {' and '.join(named)}: name its 'suite'")
-    return SUITES[named[0]][name](seed, task_id or f"{named[0]}/{name}/{seed}")
+    return SUITES[named[0]][name](number, task_id or f"{named[0]}/{name}/{number}")
+
+
+def split_of(seed: int) -> Split:
+    """To which of the two disjoint sets of seeds one belongs."""
+    return "heldout" if seed % HELDOUT_EVERY == HELDOUT_EVERY - 1 else "train"
+
+
+def seeds(split: Split, number: int) -> list[int]:
+    """The first ``number`` seeds of a split. Raises :class:`~legato.errors.ConfigError`."""
+    if split not in get_args(Split):
+        raise ConfigError(f"unknown split {split!r}; known: {', '.join(get_args(Split))}")
+    return list(islice((seed for seed in count() if split_of(seed) == split), number))

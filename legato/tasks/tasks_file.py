@@ -167,7 +167,7 @@ class _Reader:
             raise _BadEntry("'domain' does not go with 'task': a seeded task's is its suite")
         try:
             return load_task(
-                entry["task"], entry.get("seed", 0), suite=entry.get("suite"), task_id=task_id
+                entry["task"], seed=entry.get("seed", 0), suite=entry.get("suite"), task_id=task_id
             )
         except ConfigError as e:
             raise _BadEntry(str(e)) from e

@@ -101,7 +101,7 @@ class TidyFiles(SeededTask):
         }
         to_file, to_rename, to_delete = singles[0], singles[1], singles[2]
         goal = _SERIES[series]
-        new_name = f"{draw.choice(_NEW_NAMES)}.txt"
+        new_name = f"{draw.choice(_NEW_NAMES)}-{draw.between(2, 99)}.txt"
         rules = {
             "collect": Rule(
                 "collect",
