@@ -5,5 +5,5 @@ the driver. The same program serves every kind of machine (a namespace, a contai
 only the system's own Python 3.9+ and its standard library, and speaks over a unix socket.
 
 The modules here import nothing of legato but each other, so that :mod:`.bundle` can copy them
-into a machine as they are; :mod:`.client` and :mod:`.bundle` stay on the host.
+into a machine as they are; :mod:`.client`, :mod:`.machine` and :mod:`.bundle` stay on the host.
 """

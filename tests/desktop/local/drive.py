@@ -83,7 +83,8 @@ def main() -> None:
         desktops[0].reset(ScriptedTask())
         desktops[0].act(Action(action_type="wait", seconds=60))
     elif mode == "exit":
-        return
+        sys.stdin.readline()
+        return  # without closing anything
     elif mode == "outlive":
         while keeper.alive:
             time.sleep(0.02)

@@ -32,6 +32,7 @@ class Driver:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.desktop.local.drive", str(uid), mode],
             cwd=REPO,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -51,10 +52,18 @@ class Driver:
         heard: dict[str, Any] = json.loads(line)
         return heard
 
+    def let_exit(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(SOON_S) == 0
+
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):  # a fork of it may live on
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        self.process.wait(SOON_S)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.fixture(params=USERS, ids=lambda uid: "root" if uid == 0 else "user")
@@ -132,6 +141,7 @@ def test_the_driver_is_killed(drive: Callable[[str], Driver], mode: str) -> None
 
 def test_the_driver_just_exits(drive: Callable[[str], Driver]) -> None:
     driver = drive("exit")
+    driver.let_exit()
     all_gone(driver)
 
 
@@ -165,6 +175,7 @@ def test_both_are_killed_and_the_next_start_sweeps(drive: Callable[[str], Driver
     all_gone(driver, base=False)
     assert driver.base.exists()
     third = drive("exit")
+    third.let_exit()
     all_gone(third)
     assert not driver.base.exists()
     assert other.base.exists()  # its owner lives
