@@ -20,7 +20,7 @@ from legato.tasks.basics.tidy_files import TidyFiles
 from legato.tasks.verifier import pack_bytes
 from tests.tasks.disk_machine import DiskMachine
 
-NAMES = [info.name for info in list_tasks()]
+NAMES = [info.name for info in list_tasks() if info.suite == "basics"]
 SEEDS = range(200)
 
 
@@ -31,7 +31,7 @@ def machine(tmp_path: Path) -> DiskMachine:
 
 def test_the_three_tasks_are_listed_with_a_summary() -> None:
     assert NAMES == ["edit_text", "tidy_files", "web_settings"]
-    assert all(info.suite == "basics" and len(info.summary) > 20 for info in list_tasks())
+    assert all(len(info.summary) > 20 for info in list_tasks())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,6 +11,8 @@ from legato.tasks import list_tasks, load_task, seeds, split_of
 from legato.tasks.suites import VARIANTS
 
 NAMES = [info.name for info in list_tasks()]
+WORDED = [info.name for info in list_tasks() if info.suite != "buttons"]
+"""The buttons have few instructions on purpose: there, only what is shown varies without end."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,7 +54,7 @@ def test_the_splits_share_no_seed_and_leave_none_out() -> None:
         seeds("test", 1)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORDED)
 def test_the_splits_share_no_task(name: str) -> None:
     train = {load_task(name, seed).instruction for seed in seeds("train", 300)}
     heldout = {load_task(name, seed).instruction for seed in seeds("heldout", 100)}

@@ -13,6 +13,7 @@ import numpy as np
 from legato.desktop.actions import AnyAction
 from legato.desktop.contract import Completed, EndedBy, Window
 from legato.desktop.guest.client import GuestClient
+from legato.desktop.lockdown import check_lockdown
 from legato.desktop.ready import wait_ready
 from legato.desktop.x11.display import Display
 from legato.errors import EnvFailure
@@ -34,6 +35,9 @@ class GuestMachine:
         self.home = home
         self.scratch = scratch
         self.ended_by: EndedBy | None = None
+        self.locked = False
+        """Programs are launched in the agent's view."""
+        self._ports: list[int] = []
 
     def run(
         self,
@@ -54,10 +58,13 @@ class GuestMachine:
         timeout: float = 30.0,
     ) -> int:
         known = self._display.windows.managed()
-        pid = self._guest.launch(argv, env)
+        pid = self._guest.launch(argv, env, locked=self.locked)
         if wait_window:
             self._await_window(pid, argv[0], known, timeout)
         return pid
+
+    def launched(self, pid: int) -> tuple[int | None, str]:
+        return self._guest.launched(pid)
 
     def _await_window(self, pid: int, name: str, known: frozenset[int], timeout: float) -> None:
         """By events of the window manager's list; a program that fails is noticed at once."""
@@ -104,6 +111,11 @@ class GuestMachine:
 
     def expose(self, port: int, socket_path: Path) -> None:
         self._guest.expose(port, socket_path)
+        self._ports.append(port)
+
+    def check_lockdown(self) -> None:
+        """Raise :class:`~legato.errors.SandboxError` unless every step of the lockdown holds."""
+        check_lockdown(self._guest.probe(self._ports), self._guest.outsiders())
 
     def freeze(self) -> None:
         self._guest.freeze()
