@@ -10,13 +10,10 @@ from datasets import Dataset
 from legato.desktop.contract import Task
 from legato.errors import ConfigError
 from legato.rl.collect import load
-from legato.tasks.suites import SUITES, load_task
+from legato.tasks.suites import SUITES, Split, load_task, seeds
 
 if TYPE_CHECKING:
     from legato_trl.config import LegatoGRPOConfig
-
-HELD_OUT = 10_000_000
-"""Seed of the first held-out variant; training uses those from 0 up."""
 
 
 def training_tasks(config: LegatoGRPOConfig) -> list[Task]:
@@ -24,7 +21,7 @@ def training_tasks(config: LegatoGRPOConfig) -> list[Task]:
     if config.tasks is not None:
         desktop = config.settings("model", "").desktop
         return load(config.tasks, desktop)
-    return _variants(config, range(config.seeds))
+    return _variants(config, "train", config.seeds)
 
 
 def held_out_tasks(config: LegatoGRPOConfig) -> list[Task]:
@@ -33,7 +30,7 @@ def held_out_tasks(config: LegatoGRPOConfig) -> list[Task]:
         return []
     if config.suite is None:
         raise ConfigError("eval_seeds needs a suite; a tasks file has no variants to hold out")
-    return _variants(config, range(HELD_OUT, HELD_OUT + config.eval_seeds))
+    return _variants(config, "heldout", config.eval_seeds)
 
 
 def as_dataset(tasks: Sequence[Task]) -> Dataset:
@@ -46,10 +43,10 @@ def as_dataset(tasks: Sequence[Task]) -> Dataset:
     )
 
 
-def _variants(config: LegatoGRPOConfig, seeds: range) -> list[Task]:
+def _variants(config: LegatoGRPOConfig, split: Split, number: int) -> list[Task]:
     assert config.suite is not None
     suite, _, name = config.suite.partition("/")
     if suite not in SUITES:
         raise ConfigError(f"suite: unknown suite {suite!r}; known: {', '.join(sorted(SUITES))}")
     names = [name] if name else sorted(SUITES[suite])
-    return [load_task(task, seed, suite=suite) for seed in seeds for task in names]
+    return [load_task(task, seed, suite=suite) for seed in seeds(split, number) for task in names]
