@@ -95,7 +95,9 @@ class PlainLines(Board):
 
     def _say(self, news: str = "") -> None:
         self._last = time.monotonic()
-        self._console.print(news + tally(self), highlight=False, markup=False, soft_wrap=True)
+        self._console.print(
+            _printable(news + tally(self)), highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def make_progress(console: Console) -> LiveTable | PlainLines:
@@ -127,8 +129,8 @@ def _row(slot: int, doing: Doing) -> tuple[str | Text, ...]:
         Text(doing.phase, style=PHASE_STYLES.get(doing.phase, "")),
         f"{max(0.0, time.time() - doing.since):.1f}",
         str(len(rollout.steps)),
-        Text(rollout.rollout_id),
-        Text(_last(rollout), overflow="ellipsis"),
+        Text(_printable(rollout.rollout_id)),
+        Text(_printable(_last(rollout)), overflow="ellipsis"),
     )
 
 
@@ -139,6 +141,11 @@ def _last(rollout: Rollout) -> str:
     if taken.error is not None:
         return f"! {taken.error}"
     return "" if taken.action is None else describe(taken.action)
+
+
+def _printable(text: str) -> str:
+    """Without control characters: what a model wrote must not steer the terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _clock(seconds: float) -> str:

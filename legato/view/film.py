@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from PIL import Image
 
 from legato.errors import ConfigError, StorageError
-from legato.rl.store import replacing
+from legato.rl.store import replacing, storage_errors
 from legato.view.draw import caption, draw_actions
 from legato.view.strip import Frame, Strip
 
@@ -61,7 +63,11 @@ def _words(strip: Strip, frame: Frame, steps: int) -> str:
 
 
 def _write_gif(pictures: Iterator[Image.Image], out: Path, seconds: float) -> None:
-    palettes = (picture.quantize(128, dither=Image.Dither.NONE) for picture in pictures)
+    # Octrees keep the few pixels of a mark in their colour; median cut gives them away.
+    palettes = (
+        picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        for picture in pictures
+    )
     first = next(palettes)
     with replacing(out) as file:
         first.save(
@@ -83,26 +89,36 @@ def _write_mp4(pictures: Iterator[Image.Image], out: Path, seconds: float) -> No
             "ffmpeg), or make a .gif"
         )
     part = out.with_name(f".{out.stem}.part.mp4")
-    first = next(pictures)
-    command = [
-        *(ffmpeg, "-loglevel", "error", "-nostdin", "-y"),
-        *("-f", "rawvideo", "-pixel_format", "rgb24", "-framerate", f"{1 / seconds:.6f}"),
-        *("-video_size", f"{first.width}x{first.height}", "-i", "pipe:0"),
-        *("-r", "25", "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(part)),
-    ]
+    with storage_errors(out), tempfile.TemporaryFile() as frames:
+        first = next(pictures)
+        frames.write(first.tobytes())
+        for picture in pictures:
+            frames.write(picture.tobytes())
+        frames.seek(0)
+        command = [
+            *(ffmpeg, "-loglevel", "error", "-y"),
+            *("-f", "rawvideo", "-pixel_format", "rgb24", "-framerate", f"{1 / seconds:.6f}"),
+            *("-video_size", f"{first.width}x{first.height}", "-i", "pipe:0"),
+            *("-r", "25", "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(part)),
+        ]
+        try:
+            _run(command, frames)
+            part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _run(command: list[str], frames: IO[bytes]) -> None:
     try:
         done = subprocess.run(
             command,
-            input=b"".join([first.tobytes(), *(picture.tobytes() for picture in pictures)]),
+            stdin=frames,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=FFMPEG_DEADLINE_S,
         )
-        if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise StorageError(f"ffmpeg could not write {out}: {said[-1] if said else 'no reason'}")
-        part.replace(out)
     except subprocess.TimeoutExpired:
-        raise StorageError(f"ffmpeg did not finish within {FFMPEG_DEADLINE_S:g} s") from None
-    finally:
-        part.unlink(missing_ok=True)
+        raise StorageError(f"ffmpeg did not end within {FFMPEG_DEADLINE_S:g} s") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise StorageError(f"ffmpeg made no film: {said[-1] if said else 'it gave no reason'}")

@@ -46,8 +46,8 @@ class SheetLogger:
         """
         known: dict[str, Any] = {
             "tensorboard": lambda: _Tensorboard(log_dir),
-            "wandb": lambda: _ActiveRun("wandb"),
-            "trackio": lambda: _ActiveRun("trackio"),
+            "wandb": _Wandb,
+            "trackio": _Trackio,
         }
         self._every = every
         self._screen = screen
@@ -92,18 +92,37 @@ class _Tensorboard:
         self._writer.close()
 
 
-class _ActiveRun:
-    """Wandb, and trackio, which has the same calls."""
+class _Wandb:
+    """The run that the trainer has begun in this process."""
 
-    def __init__(self, name: str) -> None:
-        self._module = _module(name, name)
+    def __init__(self) -> None:
+        self._module = _module("wandb", "wandb")
 
     def log(self, sheet: Image.Image, step: int) -> None:
-        # No step of its own: a tracker's counter may have moved on, and earlier ones are refused.
-        self._module.log({TAG: self._module.Image(sheet, caption=f"training step {step}")})
+        # With a step nothing is committed, so the sheet joins the trainer's row of that step; a
+        # step that wandb has passed would be dropped.
+        at = max(step, self._module.run.step) if self._module.run else step
+        self._module.log({TAG: self._module.Image(sheet, caption=_caption(step))}, step=at)
 
     def close(self) -> None:
         """The run is the trainer's."""
+
+
+class _Trackio:
+    """The run that the trainer has begun in this process."""
+
+    def __init__(self) -> None:
+        self._module = _module("trackio", "trackio")
+
+    def log(self, sheet: Image.Image, step: int) -> None:
+        self._module.log({TAG: self._module.Image(sheet, caption=_caption(step))})
+
+    def close(self) -> None:
+        """The run is the trainer's."""
+
+
+def _caption(step: int) -> str:
+    return f"training step {step}"
 
 
 def _module(name: str, package: str) -> Any:
