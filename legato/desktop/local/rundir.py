@@ -11,6 +11,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import signal
 import stat
 import tempfile
 import time
@@ -41,6 +42,7 @@ def sweep() -> list[Path]:
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
             if _is_abandoned(base, status.st_mtime):
+                _kill_stuck(base)
                 shutil.rmtree(base)
                 swept.append(base)
         except FileNotFoundError:
@@ -60,6 +62,22 @@ def _is_abandoned(base: Path, changed: float) -> bool:
     finally:
         os.close(lock)
     return True
+
+
+def _kill_stuck(base: Path) -> None:
+    """Kill what a warden that was killed while it started a sandbox may have left.
+
+    The kernel takes the sandboxes of a dead warden along, but not one whose inner process still
+    waits to be told its user id by bwrap's outer one.
+    """
+    for process in Path("/proc").iterdir():
+        try:
+            if not process.name.isdigit() or (process / "comm").read_text() != "bwrap\n":
+                continue
+            if f"\0{base}/".encode() in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
 
 
 def _prefix() -> str:

@@ -138,10 +138,10 @@ class Warden:
             return
         sandbox.dying = True
         self._selector.unregister(sandbox.lifeline)
+        # Without its outer process bwrap's inner one waits for ever to be told its user id. So not
+        # that one: soon either the inner one is known, or bwrap has ended by itself.
         if sandbox.first >= 0:
             self._kill_first(sandbox)
-        elif sandbox.info < 0 or not sandbox.said:
-            os.kill(sandbox.bwrap, signal.SIGKILL)
 
     def _kill_first(self, sandbox: Sandbox) -> None:
         with contextlib.suppress(ProcessLookupError):

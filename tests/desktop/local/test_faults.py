@@ -43,10 +43,16 @@ def first_pid(desktop: LocalDesktop) -> int:
     return desktop._sandbox.first_pid
 
 
-def children(pid: int) -> dict[str, int]:
-    """Host pids of a process' children by name."""
-    pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {Path(f"/proc/{p}/comm").read_text().strip(): int(p) for p in pids}
+def inside(first: int) -> dict[str, int]:
+    """Host pids of all processes below the guest program, by name."""
+    found: dict[str, int] = {}
+    waiting = [first]
+    while waiting:
+        pid = waiting.pop()
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            found[Path(f"/proc/{child}/comm").read_text().strip()] = int(child)
+            waiting.append(int(child))
+    return found
 
 
 def is_gone(pid: int) -> bool:
@@ -93,14 +99,14 @@ def test_every_call_fails_when_the_sandbox_was_killed(victim: LocalDesktop, name
 
 
 def test_the_x_server_was_killed(victim: LocalDesktop) -> None:
-    os.kill(children(first_pid(victim))["Xvfb"], signal.SIGKILL)
+    os.kill(inside(first_pid(victim))["Xvfb"], signal.SIGKILL)
     with pytest.raises(EnvFailure):
         victim.observe()
     recovers(victim)
 
 
 def test_the_window_manager_was_killed(victim: LocalDesktop, quick: None) -> None:
-    os.kill(children(first_pid(victim))["openbox"], signal.SIGKILL)
+    os.kill(inside(first_pid(victim))["openbox"], signal.SIGKILL)
     with pytest.raises(EnvFailure, match="window manager"):
         victim.check_health()
     recovers(victim)
@@ -133,7 +139,7 @@ def test_a_guest_program_that_hangs_fails_every_call(
 def test_an_x_server_that_hangs_fails_every_call(
     victim: LocalDesktop, quick: None, name: str
 ) -> None:
-    os.kill(children(first_pid(victim))["Xvfb"], signal.SIGSTOP)
+    os.kill(inside(first_pid(victim))["Xvfb"], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(EnvFailure, match="X server did not answer"):
         CALLS[name](victim)
@@ -236,7 +242,7 @@ def test_kill_ends_a_call_that_hangs(
     victim: LocalDesktop,
     in_thread: Callable[[Callable[[], object]], Callable[[], BaseException | None]],
 ) -> None:
-    for stopped in (first_pid(victim), children(first_pid(victim))["Xvfb"]):
+    for stopped in (first_pid(victim), inside(first_pid(victim))["Xvfb"]):
         os.kill(stopped, signal.SIGSTOP)
     ended = in_thread(victim.observe)
     time.sleep(0.2)

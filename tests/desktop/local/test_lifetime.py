@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from legato.desktop.local import rundir
+from legato.desktop.local import LocalOptions, keeper, rundir
+from legato.desktop.local.sandbox import Sandbox
 
 pytestmark = pytest.mark.desktop
 
@@ -180,6 +181,56 @@ def test_both_are_killed_and_the_next_start_sweeps(drive: Callable[[str], Driver
     assert not driver.base.exists()
     assert other.base.exists()  # its owner lives
     assert alive(other.pids)
+
+
+def test_a_sandbox_killed_at_any_moment_of_its_start_leaves_nothing() -> None:
+    keep = keeper.acquire()
+    try:
+        for delay_ms in range(30):
+            sandbox = Sandbox(keep, LocalOptions())
+            time.sleep(delay_ms / 1000)
+            sandbox.kill()
+            sandbox.wait_gone()
+        names_it = str(keep.base).encode()
+        left = [
+            entry.name
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and names_it in command_line(entry)
+        ]
+        assert left == [str(keep._process.pid)]
+    finally:
+        keeper.release(keep)
+
+
+def command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def test_a_sweep_kills_a_sandbox_stuck_in_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warden that is killed at the wrong moment leaves one; so does this blocked start."""
+    monkeypatch.setattr(rundir, "_parent", lambda: tmp_path)
+    base, lock = rundir.create()
+    read, write = os.pipe()
+    stuck = subprocess.Popen(
+        ["bwrap", "--ro-bind", "/", "/", "--block-fd", str(read), "true", f"{base}/1"],
+        pass_fds=[read],
+    )
+    try:
+        assert rundir.sweep() == []
+        assert stuck.poll() is None
+        os.close(lock)
+        assert rundir.sweep() == [base]
+        assert stuck.wait(SOON_S) != 0
+    finally:
+        stuck.kill()
+        stuck.wait()
+        os.close(read)
+        os.close(write)
 
 
 def test_a_sweep_leaves_what_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
