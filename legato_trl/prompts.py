@@ -10,7 +10,7 @@ from datasets import Dataset
 from legato.desktop.contract import Task
 from legato.errors import ConfigError
 from legato.rl.collect import load
-from legato.tasks.suites import SUITES, Split, load_task, seeds
+from legato.tasks.suites import suite_tasks
 
 if TYPE_CHECKING:
     from legato_trl.config import LegatoGRPOConfig
@@ -21,7 +21,8 @@ def training_tasks(config: LegatoGRPOConfig) -> list[Task]:
     if config.tasks is not None:
         desktop = config.settings("model", "").desktop
         return load(config.tasks, desktop)
-    return _variants(config, "train", config.seeds)
+    assert config.suite is not None
+    return [*suite_tasks(config.suite, "train", config.seeds)]
 
 
 def held_out_tasks(config: LegatoGRPOConfig) -> list[Task]:
@@ -30,7 +31,7 @@ def held_out_tasks(config: LegatoGRPOConfig) -> list[Task]:
         return []
     if config.suite is None:
         raise ConfigError("eval_seeds needs a suite; a tasks file has no variants to hold out")
-    return _variants(config, "heldout", config.eval_seeds)
+    return [*suite_tasks(config.suite, "heldout", config.eval_seeds)]
 
 
 def as_dataset(tasks: Sequence[Task]) -> Dataset:
@@ -41,12 +42,3 @@ def as_dataset(tasks: Sequence[Task]) -> Dataset:
             "task_id": [task.task_id for task in tasks],
         }
     )
-
-
-def _variants(config: LegatoGRPOConfig, split: Split, number: int) -> list[Task]:
-    assert config.suite is not None
-    suite, _, name = config.suite.partition("/")
-    if suite not in SUITES:
-        raise ConfigError(f"suite: unknown suite {suite!r}; known: {', '.join(sorted(SUITES))}")
-    names = [name] if name else sorted(SUITES[suite])
-    return [load_task(task, seed, suite=suite) for seed in seeds(split, number) for task in names]

@@ -278,6 +278,43 @@ def export(
 
 
 @app.command()
+def reference(
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for rows.jsonl and images.")],
+    tasks: Annotated[Path | None, typer.Option("--tasks", help="tasks.json")] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Instead: a suite of seeded tasks, or SUITE/TASK.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="With --suite: variants of each task.")
+    ] = 32,
+    harness: Harness = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Play reference episodes and write them as supervised rows for a warm start."""
+    from legato.rl.collect import load
+    from legato.rl.reference import write_reference
+    from legato.rl.settings import load_settings
+    from legato.tasks.suites import suite_tasks
+
+    nobody = {"policy.url": "http://nobody/v1", "policy.model": "reference"}
+    settings = load_settings(
+        overrides=overrides or (), file=config, flags={**nobody, "harness.name": harness}
+    )
+    if (tasks is None) == (suite is None):
+        raise ConfigError("give either --tasks or --suite")
+    chosen = load(tasks, settings.desktop) if tasks else suite_tasks(suite or "", "train", seeds)
+    count = write_reference(
+        chosen,
+        out_dir,
+        desktop=settings.desktop,
+        harness=settings.harness,
+        desktops=settings.rollout.desktops,
+    )
+    out.print(f"{count} rows -> {out_dir}/rows.jsonl", highlight=False)
+
+
+@app.command()
 def profile(
     run_dir: Annotated[Path, typer.Argument(help="A run directory made by collect.")],
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,

@@ -89,3 +89,15 @@ def seeds(split: Split, number: int) -> list[int]:
     if split not in get_args(Split):
         raise ConfigError(f"unknown split {split!r}; known: {', '.join(get_args(Split))}")
     return list(islice((seed for seed in count() if split_of(seed) == split), number))
+
+
+def suite_tasks(name: str, split: Split, number: int) -> list[SeededTask]:
+    """The first ``number`` variants in a split, of every task of a suite or of ``SUITE/TASK``.
+
+    Raises :class:`~legato.errors.ConfigError` for an unknown name.
+    """
+    suite, _, task = name.partition("/")
+    if suite not in SUITES:
+        raise ConfigError(f"unknown suite {suite!r}; known: {', '.join(SUITES)}")
+    names = [task] if task else sorted(SUITES[suite])
+    return [load_task(name, seed, suite=suite) for seed in seeds(split, number) for name in names]
