@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -19,7 +18,6 @@ GRACE_S = 10.0
 """How long a process may take to die after the last test."""
 OURS = "legato"
 """Names of our temporary files start with this; those of libraries are none of our business."""
-SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass
@@ -28,7 +26,6 @@ class LeakCheck:
 
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     tmp: Path = field(init=False)
-    _earlier: set[Path] = field(init=False)
 
     def begin(self) -> None:
         outer = tempfile.gettempdir()
@@ -39,7 +36,6 @@ class LeakCheck:
         os.environ["TMPDIR"] = str(self.tmp)
         os.environ[MARK] = self.mark
         tempfile.tempdir = None
-        self._earlier = set(SHARED_MEMORY.iterdir())
 
     def finish(self) -> list[str]:
         """One line for each thing left, after killing and removing it."""
@@ -53,26 +49,9 @@ class LeakCheck:
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         lines += [f"mount {m}" for m in mounts if m.startswith(f"{self.tmp}/")]
         lines += [f"temporary file {p}" for p in sorted(self.tmp.iterdir()) if OURS in p.name]
-        lines += [f"run directory {p}" for p in self._abandoned_run_directories()]
         if not any(line.startswith("mount") for line in lines):
             shutil.rmtree(self.tmp, ignore_errors=True)
         return lines
-
-    def _abandoned_run_directories(self) -> list[Path]:
-        """Those of local desktops, made since the beginning, whose owner is dead."""
-        abandoned = []
-        for folder in sorted(set(SHARED_MEMORY.glob(f"{OURS}-*")) - self._earlier):
-            # Another session's are held by the lock of a live owner.
-            with contextlib.suppress(FileNotFoundError, BlockingIOError, PermissionError):
-                lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    abandoned.append(folder)
-                finally:
-                    os.close(lock)
-        for folder in abandoned:
-            shutil.rmtree(folder, ignore_errors=True)
-        return abandoned
 
     def _processes(self) -> dict[int, str]:
         me = os.getpid()
