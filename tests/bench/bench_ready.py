@@ -96,8 +96,10 @@ def keys(desktop: LocalDesktop, rounds: int) -> None:
         if before := [at for at, _ in watcher.changes if at <= ready]:
             past.append(ready - before[-1])
     p50, p90 = statistics.median(past), statistics.quantiles(past, n=10)[-1]
-    print(f"ready_past_last_change_p50: {p50:.3f} s (bar <= 0.25; {len(past)} keys and menus)")
-    print(f"ready_past_last_change_p90: {p90:.3f} s")
+    print(
+        f"ready: past the last change, {len(past)} keys and menus, p50: {p50:.3f} s (bar <= 0.25 s)"
+    )
+    print(f"ready: past the last change p90: {p90:.3f} s")
 
 
 def launches(desktop: LocalDesktop, count: int, *, awaited: bool) -> None:
@@ -116,11 +118,11 @@ def launches(desktop: LocalDesktop, count: int, *, awaited: bool) -> None:
         waits.append(ready - began)
         late = [n for at, n in watcher.changes if at > ready and n > LARGE]
         drawn += not late
-    name = "launches_ready_after_window" if awaited else "launches_not_awaited_ready_after_window"
-    bar = f"(bar {count}/{count})" if awaited else "(no bar: started by the agent)"
-    print(f"{name}: {there}/{count} launches {bar}")
-    print(f"{name}_and_nothing_large_drawn_later: {drawn}/{count} launches")
-    print(f"{name}_p50: {statistics.median(waits):.2f} s from the launch")
+    name = "ready: cold launches" if awaited else "ready: cold launches by the agent itself"
+    bar = f" (bar {count} of {count})" if awaited else ""
+    print(f"{name}, window there when ready: {there} of {count}{bar}")
+    print(f"{name}, nothing large drawn later: {drawn} of {count}")
+    print(f"{name}, launch to ready p50: {statistics.median(waits):.2f} s")
 
 
 def visit(desktop: LocalDesktop, page: str) -> Ready:
@@ -143,21 +145,21 @@ def pages(desktop: LocalDesktop) -> None:
         worst = max(r.seconds for r in results)
         said = "/".join(sorted({r.reason for r in results}))
         print(
-            f"page_{page}: {worst:.2f} s worst of {PAGE_ROUNDS} (bar <= 1.5), "
-            f"{right}/{PAGE_ROUNDS} the right reason ({said})"
+            f"ready: {page} page, worst of {PAGE_ROUNDS}: {worst:.2f} s, "
+            f"{right} of {PAGE_ROUNDS} {said} (bar <= 1.5 s, all with the right reason)"
         )
     for page in ("fetch", "xhr", "redirect", "frame", "worker"):
         waited = sum(
             waits_for_answer(task, lambda page=page: visit(desktop, page))
             for _ in range(PAGE_ROUNDS)
         )
-        print(f"page_{page}_of_{SLOW_S}_s_waited_for: {waited}/{PAGE_ROUNDS} (bar all)")
+        print(f"ready: {page} of {SLOW_S} s waited for: {waited} of {PAGE_ROUNDS} (bar all)")
     for page in ("long-poll", "poll", "events"):
         results = [visit(desktop, page) for _ in range(3)]
         said = ", ".join(f"{r.reason} {r.seconds:.2f}" for r in results)
-        print(f"page_{page}: {said} s (first visit, then again)")
+        print(f"ready: {page} page, first visit, then again: {said} s")
     early = visit(desktop, "timer").seconds < SLOW_S
-    print(f"page_timer: {'missed' if early else 'waited for'} (a known miss: no request tells)")
+    print(f"ready: change by a timer alone, no request: {'missed' if early else 'waited for'}")
 
 
 def waits_for_answer(task: PagesTask, go: Callable[[], object]) -> bool:
@@ -176,7 +178,7 @@ def cold_fetch(desktop: LocalDesktop, rounds: int) -> None:
             wait(desktop)
 
         waited += waits_for_answer(task, go)
-    print(f"cold_start_with_fetch_waited_for: {waited}/{rounds} (bar all)")
+    print(f"ready: cold Chromium on a fetching page waited for: {waited} of {rounds} (bar all)")
 
 
 def cost(desktop: LocalDesktop, size: str) -> None:
@@ -192,8 +194,8 @@ def cost(desktop: LocalDesktop, size: str) -> None:
             costs.append((time.process_time() - work) * 1e3)
             guest.append((guest_cpu(task) - inside) * 1e3)
         print(
-            f"driver_cpu_per_wait_{name}_{size}: {statistics.median(costs):.1f} ms "
-            f"(guest program: {statistics.median(guest):.1f} ms)"
+            f"ready: CPU per wait, {name} {size} screen, driver and guest program: "
+            f"{statistics.median(costs):.1f} and {statistics.median(guest):.1f} ms"
         )
 
 
