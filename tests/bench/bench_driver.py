@@ -129,12 +129,16 @@ def main() -> None:
     args = parser.parse_args()
     few = asyncio.run(measure(64, args.steps))
     many = asyncio.run(measure(256, args.steps))
-    print(f"driver CPU per step, 64 desktops: {few['driver']:.2f} ms (bar <= 5 ms)")
-    print(f"  drawing apart: {few['drawing']:.2f} ms, PNG encoding apart: {few['encoding']:.2f} ms")
-    print(f"driver CPU per step, 256 desktops: {many['driver']:.2f} ms")
-    print(f"  256 against 64 desktops: {many['driver'] / few['driver']:.2f} (bar 0.80 to 1.20)")
-    print(f"longest call of 256 desktops: {many['longest']:.2f} s (bar <= 2 s)")
-    print(f"steps per second, 64 / 256 desktops: {few['rate']:.0f} / {many['rate']:.0f}")
+    print(f"driver: CPU per step, 64 desktops: {few['driver']:.2f} ms (bar <= 5 ms)")
+    print(f"driver: drawing apart, per step: {few['drawing']:.2f} ms")
+    print(f"driver: PNG encoding apart, per step: {few['encoding']:.2f} ms")
+    print(f"driver: CPU per step, 256 desktops: {many['driver']:.2f} ms")
+    ratio = many["driver"] / few["driver"]
+    print(f"driver: CPU per step, 256 against 64 desktops: {ratio:.2f} (bar 0.80 to 1.20)")
+    print(f"driver: longest call of 256 desktops: {many['longest']:.2f} s (bar <= 2 s)")
+    print(
+        f"driver: steps per second, 64 and 256 desktops: {few['rate']:.0f} and {many['rate']:.0f}"
+    )
 
 
 if __name__ == "__main__":
