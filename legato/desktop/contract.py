@@ -308,6 +308,13 @@ class LimitsActions(Protocol):
     """Values of ``action_type``."""
 
 
+@runtime_checkable
+class NeedsLockdown(Protocol):
+    """A task whose desktop is handed out only if it is locked down (:mod:`.lockdown`)."""
+
+    lockdown: bool
+
+
 def check_allowed(task: Task, action: AnyAction) -> None:
     """Raise :class:`~legato.errors.ActionError` if the task does not allow this kind of action."""
     if isinstance(task, LimitsActions) and action.action_type not in task.allowed_actions:

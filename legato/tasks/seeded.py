@@ -35,6 +35,8 @@ class SeededTask(ABC):
     name: ClassVar[str]
     judge: ClassVar[Path]
     """The judge's file."""
+    lockdown: ClassVar[bool] = False
+    """Whether the desktop must be locked down; what is launched then runs in the agent's view."""
 
     seed: int
     task_id: str

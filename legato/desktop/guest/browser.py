@@ -278,24 +278,32 @@ class Browsers:
         self._lock = threading.Lock()
         self._running: list[PageLoads] = []
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], log_fd: int) -> int:
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log_fd: int,
+        within: Callable[[Sequence[str]], list[str]] = list,
+    ) -> int:
         """Start a browser in a session of its own; returns its pid, which the caller reaps.
 
-        Its output goes to ``log_fd``. Wrapper scripts hand the pipe on. A browser that only
-        passes its URL to a running instance closes its pipe as it exits; the running instance
-        reports the page. Raises ``FileNotFoundError`` if there is no such program.
+        Its output goes to ``log_fd``. ``within`` turns its command line into the one to run.
+        Wrapper scripts hand the pipe on. A browser that only passes its URL to a running instance
+        closes its pipe as it exits; the running instance reports the page. Raises
+        ``FileNotFoundError`` if there is no such program.
         """
-        program = shutil.which(argv[0], path=env.get("PATH"))
-        if program is None:
-            raise FileNotFoundError(f"no program {argv[0]!r} on the desktop's PATH")
         flags = [] if _PIPE_FLAG in argv else [_PIPE_FLAG]
+        command = within([argv[0], *flags, *argv[1:]])
+        program = shutil.which(command[0], path=env.get("PATH"))
+        if program is None:
+            raise FileNotFoundError(f"no program {command[0]!r} on the desktop's PATH")
         # A socket, not a pipe: whoever sees a pipe in /proc/<pid>/fd can open it anew.
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 pid = os.posix_spawn(
                     program,
-                    [argv[0], *flags, *argv[1:]],
+                    command,
                     dict(env),
                     file_actions=[
                         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

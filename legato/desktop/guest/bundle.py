@@ -12,10 +12,12 @@ MODULES = (
     "browser",
     "busy",
     "files",
+    "probe",
     "processes",
     "program",
     "relay",
     "session",
+    "view",
     "wire",
 )
 STAGED = "/opt/legato"
@@ -43,6 +45,10 @@ def stage(directory: Path, *, home: Path | None = None) -> None:
         shutil.copyfile(here / f"{module}.py", package / f"{module}.py")
     (directory / "__main__.py").write_text(_MAIN)
     shutil.copytree(here / "session_files", directory / "session", copy_function=shutil.copyfile)
+    for name in ("browser.desktop", "menu.xml"):
+        file = directory / "session" / name
+        file.write_text(file.read_text().replace("chromium", session.browser_command()))
+    (directory / "empty").mkdir()
     (directory / "chromium.d").mkdir()
     (directory / "chromium.d" / "legato").write_text(session.chromium_defaults())
     if home is not None:

@@ -11,12 +11,13 @@ from typing import Any
 
 from legato.desktop.contract import Completed
 from legato.desktop.guest import wire
-from legato.errors import EnvFailure, FileTooLarge
+from legato.errors import EnvFailure, FileTooLarge, SandboxError
 
 REPLY_S = 10.0
 """Deadline of a call that only has to be answered, in seconds."""
 FILE_S = 60.0
 CLEAN_S = 30.0
+PROBE_S = 20.0
 
 
 class GuestClient:
@@ -88,16 +89,29 @@ class GuestClient:
         reply, blob, _ = self._call(
             "run", timeout + REPLY_S, argv=list(argv), timeout=timeout, env=dict(env or {}), cwd=cwd
         )
-        cut = reply["stdout_bytes"]
-        out, err = (part.decode("utf-8", "replace") for part in (blob[:cut], blob[cut:]))
-        if reply["timed_out"]:
-            raise EnvFailure(f"{_name(argv)} did not end within {timeout:g} s: {err[-500:]}")
-        return Completed(reply["code"], out, err)
+        return _completed(reply, blob, _name(argv), timeout)
 
-    def launch(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-        """Start a program and return its pid in the guest at once."""
-        reply, _, _ = self._call("launch", REPLY_S, argv=list(argv), env=dict(env or {}))
+    def launch(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, locked: bool = False
+    ) -> int:
+        """Start a program and return its pid in the guest at once.
+
+        With ``locked`` it runs in the agent's view; only the programs of a desktop are there.
+        """
+        reply, _, _ = self._call(
+            "launch", REPLY_S, argv=list(argv), env=dict(env or {}), locked=locked
+        )
         return int(reply["pid"])
+
+    def probe(self, ports: Sequence[int]) -> Completed:
+        """What a program of the agent finds when it tries the lockdown (:mod:`.probe`)."""
+        reply, blob, _ = self._call("probe", PROBE_S + REPLY_S, timeout=PROBE_S, ports=list(ports))
+        return _completed(reply, blob, "the lockdown's probe", PROBE_S)
+
+    def outsiders(self) -> list[str]:
+        """Names of programs that run outside of the agent's view, our own apart."""
+        reply, _, _ = self._call("outsiders", REPLY_S)
+        return list(reply["programs"])
 
     def launched(self, pid: int) -> tuple[int | None, str]:
         """Exit code (``None`` while it runs) and last output of a launched program."""
@@ -159,9 +173,20 @@ class GuestClient:
         if "error" in header:
             for fd in received:
                 os.close(fd)
-            failure = FileTooLarge if header["kind"] == "TooLarge" else EnvFailure
+            failure = _FAILURES.get(header["kind"], EnvFailure)
             raise failure(f"{op}: {header['error']}")
         return header, data, received
+
+
+_FAILURES: Mapping[str, type[EnvFailure]] = {"NotLocked": SandboxError, "TooLarge": FileTooLarge}
+
+
+def _completed(reply: Mapping[str, Any], blob: bytes, name: str, timeout: float) -> Completed:
+    cut = reply["stdout_bytes"]
+    out, err = (part.decode("utf-8", "replace") for part in (blob[:cut], blob[cut:]))
+    if reply["timed_out"]:
+        raise EnvFailure(f"{name} did not end within {timeout:g} s: {err[-500:]}")
+    return Completed(reply["code"], out, err)
 
 
 def _name(argv: Sequence[str]) -> str:

@@ -75,11 +75,20 @@ class Processes:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         selector.register(self._wakeup, selectors.EVENT_READ, self.reap)
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Process:
-        """Start a program whose output is captured from its beginning."""
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        keep: Sequence[int] = (),
+    ) -> Process:
+        """Start a program whose output is captured from its beginning.
+
+        It inherits the descriptors in ``keep``.
+        """
         out, err = self._pipe(), self._pipe()
         try:
-            popen = self._spawn(argv, env, cwd, out[1], err[1])
+            popen = self._spawn(argv, env, cwd, out[1], err[1], keep)
         except BaseException:
             for fd in (*out, *err):
                 os.close(fd)
@@ -176,7 +185,13 @@ class Processes:
             os.kill(pid, signal.SIGCONT)
 
     def _spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, out: int, err: int
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        out: int,
+        err: int,
+        keep: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             list(argv),
@@ -186,6 +201,7 @@ class Processes:
             stdout=out,
             stderr=err,
             start_new_session=True,
+            pass_fds=keep,
         )
 
     def _adopt(self, process: Process, popen: subprocess.Popen[bytes] | None) -> None:

@@ -14,11 +14,11 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import files, session, wire
+from . import files, session, view, wire
 from .browser import Browsers, is_browser
 from .busy import BusyMeter
 from .processes import NotClean, Processes
@@ -174,11 +174,39 @@ class Guest:
         return Reply(fds=[x.detach(), memory])
 
     def handle_run(self, request: Request) -> None:
-        """Run a command; the reply follows when it has ended."""
+        """Run a command as the operator; the reply follows when it has ended."""
         args = request.args
-        process = self._processes.start(
-            args["argv"], self._session.env | args["env"], args["cwd"] or self.home
-        )
+        env, cwd = self._session.env | args["env"], args["cwd"] or self.home
+        self._run(request, args["argv"], env, cwd)
+
+    def handle_probe(self, request: Request) -> None:
+        """Try the lockdown from within, as a program of the agent; ``ports`` may be open.
+
+        The reply is that of a command whose output is what :mod:`.probe` says.
+        """
+        interpreter = view.open_interpreter()
+        try:
+            stage, ports = str(session.STAGE), request.args["ports"]
+            command = view.probe_command(interpreter, self.home, stage, ports)
+            argv = self._session.inside(command)
+            self._run(request, argv, self._session.env, self.home, [interpreter])
+        finally:
+            os.close(interpreter)
+
+    def handle_outsiders(self, _: Request) -> Reply:
+        """Programs that run outside of the agent's view and are not this machine's own."""
+        own = {os.getpid(), *self._session.own_pids}
+        return Reply({"programs": self._session.outsiders(own)})
+
+    def _run(
+        self,
+        request: Request,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        keep: Sequence[int] = (),
+    ) -> None:
+        process = self._processes.start(argv, env, cwd, keep)
 
         def finish(timed_out: bool) -> None:
             self._timers.pop(process.pid, None)
@@ -196,16 +224,23 @@ class Guest:
             self._reply(request.connection, Reply(header, blob))
 
         process.on_exit = lambda: finish(False)
-        due = time.monotonic() + args["timeout"]
+        due = time.monotonic() + request.args["timeout"]
         self._timers[process.pid] = due, lambda: finish(True)
 
     def handle_launch(self, request: Request) -> Reply:
+        """Start a program; with ``locked``, in the agent's view."""
         argv, env = request.args["argv"], self._session.env | request.args["env"]
+        locked = request.args["locked"]
+        if locked:
+            argv = view.locate(argv)
+        within: Callable[[Sequence[str]], list[str]] = self._session.inside if locked else list
         if is_browser(argv, env["PATH"]):
             quiet = session.quiet_flags(argv)
-            process = self._processes.launch_with(lambda log: self._browsers.start(quiet, env, log))
+            process = self._processes.launch_with(
+                lambda log: self._browsers.start(quiet, env, log, within)
+            )
         else:
-            process = self._processes.launch(argv, env)
+            process = self._processes.launch(within(argv), env)
         return Reply({"pid": process.pid})
 
     def handle_process(self, request: Request) -> Reply:

@@ -1,5 +1,6 @@
-"""The X session of a desktop: X server, message bus, window manager, panel.
+"""The X session of a desktop: X server, window manager, message bus, panel.
 
+All but the X server run in the agent's view (:mod:`.view`), as does whatever they start.
 Everything here is started again from nothing by every reset.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import shlex
 import shutil
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from . import view
 from .processes import Process, Processes
 
 DISPLAY = ":0"
@@ -53,36 +55,57 @@ class Session:
         self.env = dict(env)
         self._x: Process | None = None
         self._wm: Process | None = None
+        """bubblewrap, which ends with the window manager inside."""
+        self._wm_pid = -1
 
     @property
     def serving(self) -> list[int]:
         """Pids of the X server and the window manager."""
-        return [p.pid for p in (self._x, self._wm) if p is not None and p.exit_code is None]
+        wm = [self._wm_pid] if self._wm is not None and self._wm.exit_code is None else []
+        return self.x_pid + wm
+
+    @property
+    def own_pids(self) -> list[int]:
+        """Pids of what runs here outside of the agent's view."""
+        return self.x_pid + ([] if self._wm is None else [self._wm.pid])
 
     @property
     def x_pid(self) -> list[int]:
-        return self.serving[:1]
+        return [self._x.pid] if self._x is not None and self._x.exit_code is None else []
+
+    def inside(self, argv: Sequence[str]) -> list[str]:
+        """The command line that runs ``argv``, its program named by full path, in the view."""
+        if self._wm is None or self._wm.exit_code is not None:
+            raise view.NotLocked("the window manager is gone, and the agent's view with it")
+        return view.join_command(self._wm_pid, self.env["HOME"], argv)
+
+    def outsiders(self, own: set[int]) -> list[str]:
+        """Names of running programs outside of the agent's view, pids in ``own`` apart."""
+        return [] if self._wm is None else view.outsiders(self._wm_pid, own)
 
     def start(self, width: int, height: int, timeout: float) -> tuple[socket.socket, int]:
         """Start everything and wait until the window manager manages windows.
 
         Returns a connection to the X server, on which nothing was said yet, and the descriptor of
         its screen memory (an XWD file). Both exist before any program of the agent can put
-        something else in their place. Raises :class:`SessionFailed`.
+        something else in their place. Raises :class:`SessionFailed`, or
+        :class:`~.view.NotLocked` if the agent's view could not be made as it must be.
         """
+        if self._x is not None:
+            raise view.NotLocked("a desktop runs already: its programs may have left the view")
         deadline = time.monotonic() + timeout
         memory = _screen_memory(width, height)
         managed = -1
         try:
             self._x = self._start_x(f"{width}x{height}x24", memory, deadline)
             self.env["DISPLAY"] = DISPLAY
-            self._start_bus()
-            managed = self._start_wm()
+            managed = self._start_wm(deadline)
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.connect(f"/tmp/.X11-unix/X{DISPLAY[1:]}")
             # openbox sets its "running" property before it manages windows; its start-up
             # command runs after.
-            self._await(managed, deadline, "openbox", self._wm)
+            self._await_wm(managed, deadline)
+            self._start_bus()
             # Without a window manager it would look again only a second later.
             self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
         except BaseException:
@@ -101,22 +124,13 @@ class Session:
         os.makedirs("/tmp/.X11-unix", exist_ok=True)  # a server that is not root does not
         ready, ready_in = os.pipe()
         os.set_inheritable(ready_in, True)
-        argv = ["Xvfb", DISPLAY, "-screen", "0", geometry, "-nolisten", "tcp", "-noreset", "-ac"]
+        argv = [DISPLAY, "-screen", "0", geometry, "-nolisten", "tcp", "-noreset", "-ac"]
         argv += ["-maxclients", "2048", "-dpi", "96", "-extension", "GLX", "-fbdir", screen]
         argv += ["-displayfd", str(ready_in)]
 
-        def spawn(log: int) -> int:
-            # Not by Popen, which would close the descriptors for memory and ready signal.
-            stdio = [
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ]
-            program = shutil.which("Xvfb", path=self.env["PATH"]) or "/usr/bin/Xvfb"
-            return os.posix_spawn(program, argv, self.env, file_actions=stdio, setsid=True)
-
+        program = shutil.which("Xvfb", path=self.env["PATH"]) or "/usr/bin/Xvfb"
         try:
-            x = self._processes.launch_with(spawn)
+            x = self._processes.launch_with(lambda log: _spawn([program, *argv], self.env, log))
             os.close(ready_in)
             ready_in = -1
             self._await(ready, deadline, "Xvfb", x)
@@ -129,25 +143,47 @@ class Session:
 
     def _start_bus(self) -> None:
         """A message bus of the session: GTK programs look for it and stall without one."""
-        if shutil.which("dbus-daemon", path=self.env["PATH"]) is None:
-            return
-        address = f"unix:path={self.env['XDG_RUNTIME_DIR']}/bus"
-        self._launch("dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address={address}")
-        self.env["DBUS_SESSION_BUS_ADDRESS"] = address
+        if "dbus-daemon" in view.installed_programs():
+            address = self.env["DBUS_SESSION_BUS_ADDRESS"]
+            options = ("--session", "--nofork", "--nopidfile", f"--address={address}")
+            self._launch("dbus-daemon", *options)
 
-    def _start_wm(self) -> int:
+    def _start_wm(self, deadline: float) -> int:
+        if "dbus-daemon" in view.installed_programs():
+            self.env["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={self.env['XDG_RUNTIME_DIR']}/bus"
         fifo = f"{PRIVATE}/managed"
         if os.path.exists(fifo):
             os.unlink(fifo)
         os.mkfifo(fifo, 0o600)
-        managed = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        managed = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         config = str(STAGE / "session" / "openbox.xml")
-        told = f"sh -c {shlex.quote(f'echo > {fifo}')}"
-        self._wm = self._launch("openbox", "--config-file", config, "--startup", told)
+        argv = ["openbox", "--config-file", config, "--startup", f"touch {fifo}"]
+        info, info_in = os.pipe()
+        os.set_inheritable(info_in, True)
+        try:
+            command = view.view_command(
+                self.env["HOME"], str(STAGE), info_in, [f"{view.SHOWN_AT}/{argv[0]}", *argv[1:]]
+            )
+            self._wm = self._processes.launch_with(lambda log: _spawn(command, self.env, log))
+            os.close(info_in)
+            info_in = -1
+            self._wm_pid = view.read_pid(info, deadline)
+        except BaseException:
+            os.close(managed)
+            raise
+        finally:
+            os.close(info)
+            if info_in >= 0:
+                os.close(info_in)
         return managed
 
     def _launch(self, *argv: str) -> Process:
-        return self._processes.launch(argv, self.env)
+        return self._processes.launch(self.inside(view.locate(argv)), self.env)
+
+    def _await_wm(self, managed: int, deadline: float) -> None:
+        """Wait until the window manager has run its start-up command on our fifo."""
+        while not select.select([managed], [], [], 0.05)[0]:
+            self._check_start("openbox", self._wm, deadline)
 
     def _await(self, fd: int, deadline: float, name: str, process: Process | None) -> None:
         """Wait for a line from a program that starts; notice soon if it ends instead."""
@@ -158,13 +194,26 @@ class Session:
                 said += chunk
                 if chunk:
                     continue
-            self._processes.reap()
-            if process is not None and process.exit_code is not None:
-                self._processes.drain(process)
-                complaint = process.stderr.text.strip()
-                raise SessionFailed(f"{name} ended with {process.exit_code}: {complaint[-500:]}")
-            if time.monotonic() > deadline:
-                raise SessionFailed(f"{name} did not come up in time")
+            self._check_start(name, process, deadline)
+
+    def _check_start(self, name: str, process: Process | None, deadline: float) -> None:
+        self._processes.reap()
+        if process is not None and process.exit_code is not None:
+            self._processes.drain(process)
+            complaint = process.stderr.text.strip()
+            raise SessionFailed(f"{name} ended with {process.exit_code}: {complaint[-500:]}")
+        if time.monotonic() > deadline:
+            raise SessionFailed(f"{name} did not come up in time")
+
+
+def _spawn(command: list[str], env: dict[str, str], log: int) -> int:
+    """Start a program in a session of its own. Unlike ``Popen`` it leaves descriptors open."""
+    stdio = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log, 1),
+        (os.POSIX_SPAWN_DUP2, log, 2),
+    ]
+    return os.posix_spawn(command[0], command, env, file_actions=stdio, setsid=True)
 
 
 def _screen_memory(width: int, height: int) -> int:
@@ -183,6 +232,11 @@ def _screen_memory(width: int, height: int) -> int:
 def quiet_flags(argv: list[str]) -> list[str]:
     """``argv`` of a browser with the first-run flags it lacks."""
     return [argv[0], *(flag for flag in BROWSER_FLAGS if flag not in argv), *argv[1:]]
+
+
+def browser_command() -> str:
+    """How panel and menu start a browser."""
+    return f"chromium {' '.join(BROWSER_FLAGS)}"
 
 
 def chromium_defaults() -> str:

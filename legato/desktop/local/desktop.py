@@ -16,6 +16,7 @@ from legato.desktop.contract import (
     ActResult,
     Desktop,
     DesktopOptions,
+    NeedsLockdown,
     Ready,
     Score,
     Screenshot,
@@ -99,7 +100,13 @@ class LocalDesktop(Desktop):
         self._clean = False
         self._task = task
         with self._sound() as session:
-            task.setup(session.machine)
+            machine = session.machine
+            machine.locked = isinstance(task, NeedsLockdown) and task.lockdown
+            if machine.locked:
+                machine.check_lockdown()
+            task.setup(machine)
+            if machine.locked:
+                machine.check_lockdown()
 
     def wait_after_reset(self) -> Ready:
         with self._sound() as session:

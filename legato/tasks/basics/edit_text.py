@@ -102,6 +102,7 @@ class EditText(SeededTask):
 
     suite = "basics"
     name = "edit_text"
+    lockdown = True
     judge = Path(__file__).with_name("edit_text_judge.py")
 
     @cached_property

@@ -82,6 +82,7 @@ class TidyFiles(SeededTask):
 
     suite = "basics"
     name = "tidy_files"
+    lockdown = True
     judge = Path(__file__).with_name("tidy_files_judge.py")
 
     @cached_property

@@ -39,6 +39,7 @@ class WebSettings(SeededTask):
 
     suite = "basics"
     name = "web_settings"
+    lockdown = True
     judge = Path(__file__).with_name("web_settings_judge.py")
 
     @cached_property
