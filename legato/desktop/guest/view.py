@@ -26,7 +26,7 @@ BWRAP, NSENTER = "/usr/bin/bwrap", "/usr/bin/nsenter"
 PROGRAMS: Mapping[str, str] = {
     # The programs themselves: their start scripts would need a shell.
     "chromium": "/usr/lib/chromium/chromium",
-    "soffice": "/usr/lib/libreoffice/program/soffice.bin",
+    "soffice": "/usr/lib/libreoffice/program/oosplash",
     "openbox": "/usr/bin/openbox",
     "tint2": "/usr/bin/tint2",
     "dbus-daemon": "/usr/bin/dbus-daemon",
@@ -37,6 +37,7 @@ PROGRAMS: Mapping[str, str] = {
     # What an archive manager runs.
     "unzip": "/usr/bin/unzip",
     "zip": "/usr/bin/zip",
+    "zipinfo": "/usr/bin/zipinfo",
     # Says that the window manager is there.
     "touch": "/usr/bin/touch",
 }
@@ -74,9 +75,7 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
     for directory in hidden:
         command += ["--tmpfs", directory]
     for name, file in installed_programs().items():
-        shown = f"{SHOWN_AT}/{name}"
-        inside = any(file.startswith(f"{directory}/") for directory in hidden)
-        command += ["--ro-bind" if inside else "--symlink", file, shown]
+        command += ["--ro-bind" if _is_hidden(file) else "--symlink", file, f"{SHOWN_AT}/{name}"]
     for directory in hidden:
         command += ["--remount-ro", directory]
     if os.path.isdir(CHROMIUM_POLICY):
@@ -97,6 +96,10 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
 def installed_programs() -> dict[str, str]:
     """Those of :data:`PROGRAMS` that this machine has."""
     return {name: file for name, file in PROGRAMS.items() if os.access(file, os.X_OK)}
+
+
+def _is_hidden(file: str) -> bool:
+    return any(file.startswith(f"{directory}/") for directory in HIDDEN)
 
 
 def excess_rights() -> str | None:
@@ -121,13 +124,15 @@ def join_command(pid: int, home: str, argv: Sequence[str]) -> list[str]:
 
 def locate(argv: Sequence[str]) -> list[str]:
     """``argv`` with its program by full path in the view; ``FileNotFoundError`` if not allowed."""
-    name = os.path.basename(argv[0])
-    if name not in installed_programs():
-        allowed = ", ".join(sorted(installed_programs()))
+    name, programs = os.path.basename(argv[0]), installed_programs()
+    if name not in programs:
         raise FileNotFoundError(
-            f"{argv[0]!r} is not among the programs of a locked desktop: {allowed}"
+            f"{argv[0]!r} is not among the programs of a locked desktop: "
+            f"{', '.join(sorted(programs))}"
         )
-    return [f"{SHOWN_AT}/{name}", *argv[1:]]
+    # By its own path where that is to be seen: some look for their files beside it.
+    file = programs[name]
+    return [f"{SHOWN_AT}/{name}" if _is_hidden(file) else file, *argv[1:]]
 
 
 def outsiders(pid: int, own: set[int]) -> list[str]:
