@@ -11,6 +11,7 @@ arguments and library versions. It knows nothing: it is there to exercise the re
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -69,21 +70,30 @@ def build_checkpoint(
     (temperature 1, top_p 1, top_k 0). A build that is cut short leaves no ``out`` behind.
     Raises ``FileExistsError`` if ``out`` exists.
     """
-    if out.exists():
-        raise FileExistsError(f"{out} exists; remove it, or name another directory")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    tokenizer = _tokenizer()
-    template = _chat_template(family)
-    model = _model(family, tokenizer, seed, dict(generation or {}))
-    processor = _processor(family, tokenizer, template)
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
+    with new_checkpoint(out) as partial:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        tokenizer = _tokenizer()
+        template = _chat_template(family)
+        model = _model(family, tokenizer, seed, dict(generation or {}))
+        processor = _processor(family, tokenizer, template)
         model.save_pretrained(partial)
         processor.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+
+
+@contextlib.contextmanager
+def new_checkpoint(out: Path) -> Iterator[Path]:
+    """A directory to fill, which becomes ``out`` at the end, or disappears on an exception.
+
+    Raises ``FileExistsError`` if ``out`` exists.
+    """
+    if out.exists():
+        raise FileExistsError(f"{out} exists; remove it, or name another directory")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield partial
         partial.chmod(0o755)
         partial.rename(out)
     except BaseException:
