@@ -52,6 +52,9 @@ class LegatoGRPOConfig(GRPOConfig):
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "desktop", "harness"]  # noqa: RUF012
 
     use_vllm: bool = field(default=True, metadata={"help": "Must stay true."})
+    max_completion_length: int = field(
+        default=512, metadata={"help": "Longest reply of one turn, in tokens."}
+    )
     tasks: str | None = field(
         default=None, metadata={"help": "A tasks.json; each entry is one prompt of the dataset."}
     )
@@ -126,7 +129,10 @@ class LegatoGRPOConfig(GRPOConfig):
                 f"min_group ({self.min_group}) must not exceed num_generations "
                 f"({self.num_generations}): no group would ever be trained on"
             )
-        for name, least in {"seeds": 1, "eval_seeds": 0, "max_turns": 1}.items():
+        if not self.temperature > 0:
+            raise ConfigError(f"temperature must be above 0 to explore, got {self.temperature!r}")
+        least_of = {"seeds": 1, "eval_seeds": 0, "max_turns": 1, "max_completion_length": 1}
+        for name, least in least_of.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}")
@@ -165,7 +171,7 @@ class LegatoGRPOConfig(GRPOConfig):
             ),
             sampling=SamplingConfig(
                 temperature=self.temperature,
-                max_tokens=self.max_completion_length or 0,
+                max_tokens=self.max_completion_length,
                 banned_tokens=tuple(self.banned_tokens),
             ),
             desktop=_named(DesktopConfig, "backend", self.desktop, "desktop"),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
 
 from legato.errors import ConfigError
 from legato.rl.settings import config_dir
@@ -84,9 +85,20 @@ def read_recipe(tree: DictConfig) -> Recipe:
     for key in chosen:
         if key not in known:
             raise ConfigError(f"unknown field trainer.{key}; it takes those of LegatoGRPOConfig")
+    chosen = {str(key): _typed(str(key), value) for key, value in chosen.items()}
     parts = {key: plain[key] for key in ("desktop", "harness") if key in plain}
     try:
         trainer = LegatoGRPOConfig(**parts, **chosen)
     except (TypeError, ValueError) as e:
         raise ConfigError(f"trainer: {e}") from None
     return Recipe(str(plain["model"]), trainer)
+
+
+def _typed(key: str, value: Any) -> Any:
+    """The value as its field's type; dataclasses themselves take anything."""
+    hint = get_type_hints(LegatoGRPOConfig)[key]
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as e:
+        problem = e.errors(include_url=False)[0]["msg"]
+        raise ConfigError(f"trainer.{key}: {problem}, got {value!r}") from None

@@ -26,6 +26,7 @@ from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError, PolicyFailure
 from legato.rl.collect import resolve_sampling
 from legato.rl.driver import GroupResult
+from legato.rl.row import Row
 from legato.rl.samples import Vision, samples_from, screenshots
 from legato.rl.tokens import load_tokenizer
 from legato_trl import metrics
@@ -177,13 +178,7 @@ class LegatoGRPOTrainer(GRPOTrainer):
         if not self.weights.holds(self.rollouts.version):
             raise PolicyFailure("the vLLM server was restarted, and with it went the weights")
         groups = [group for group in result.groups if group is not None]
-        rows = [
-            row
-            for group in groups
-            for row in samples_from(
-                group.rollouts, min_group=self.args.min_group, vision=self.vision
-            )
-        ]
+        rows = [row for group in groups for row in self._rows(group)]
         if not rows:
             raise LegatoError(_no_rows(result))
         self._log_rollouts(groups, result, mode)
@@ -195,6 +190,9 @@ class LegatoGRPOTrainer(GRPOTrainer):
             processes=self.accelerator.num_processes,
             chunks=self.args.steps_per_generation if mode == "train" else 1,
         )
+
+    def _rows(self, group: GroupResult) -> list[Row]:
+        return samples_from(group.rollouts, min_group=self.args.min_group, vision=self.vision)
 
     def _log_rollouts(self, groups: list[GroupResult], result: BatchResult, mode: Mode) -> None:
         for figures in (metrics.outcome(groups), metrics.effort(result.tries)):
