@@ -1,7 +1,8 @@
 """What tests share: tiny checkpoints, one real model server, and a check that nothing is left.
 
-Set ``LEGATO_TEST_VLLM_URL`` to test against a vLLM server that already runs instead of starting
-one, and ``LEGATO_TEST_VLLM_MODEL`` to its checkpoint directory if it reports none of its own.
+Set ``LEGATO_TEST_VLLM_URL`` to test against a vLLM server that already runs, on the checkpoint of
+``tools/warm_start.py``, instead of starting one, and ``LEGATO_TEST_VLLM_MODEL`` to its checkpoint
+directory if it reports none of its own.
 """
 
 from __future__ import annotations
@@ -53,26 +54,37 @@ def tiny_checkpoint() -> CheckpointFactory:
 
     def build(family: str = "qwen3_vl", **generation: float) -> Path:
         fields = [f"--generation={name}={value}" for name, value in generation.items()]
-        done = subprocess.run(  # apart: torch must not be imported into the tests' process
-            [sys.executable, REPO / "tools" / "tiny_vlm.py", f"--family={family}", *fields],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=180,
-        )
-        return Path(done.stdout.splitlines()[-1])
+        return _made("tiny_vlm.py", f"--family={family}", *fields)
 
     return build
 
 
 @pytest.fixture(scope="session")
-def vllm(tiny_checkpoint: CheckpointFactory) -> Iterator[Vllm]:
-    """A real vLLM server on the tiny Qwen3-VL checkpoint, one for the whole session."""
+def warm_checkpoint() -> Path:
+    """A tiny Qwen3-VL that replies to the ``compact`` harness with random actions."""
+    return _made("warm_start.py")
+
+
+@pytest.fixture(scope="session")
+def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
+    """A real vLLM server on the warm checkpoint, one for the whole session."""
     if given := os.environ.get("LEGATO_TEST_VLLM_URL"):
         yield _running_server(given.rstrip("/").removesuffix("/v1"))
         return
-    with VllmServer(tiny_checkpoint("qwen3_vl")) as server:
+    with VllmServer(request.getfixturevalue("warm_checkpoint")) as server:
         yield Vllm(server.root, server.model, server.checkpoint)
+
+
+def _made(tool: str, *options: str) -> Path:
+    """The checkpoint that a tool of ours makes, or made before and kept."""
+    done = subprocess.run(  # apart: torch must not be imported into the tests' process
+        [sys.executable, REPO / "tools" / tool, *options],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=900,
+    )
+    return Path(done.stdout.splitlines()[-1])
 
 
 def _running_server(root: str) -> Vllm:

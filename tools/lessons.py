@@ -74,7 +74,8 @@ def random_action(rng: random.Random) -> a.AnyAction:
 
 def instructions(rng: random.Random) -> list[str]:
     """Those of the seeded tasks, of the fake desktop's tasks, and a few words."""
-    seeded = [load_task(t.name, rng.randrange(10**6)) for t in list_tasks() for _ in range(60)]
+    kinds = rng.choices(list_tasks(), k=180)
+    seeded = [load_task(kind.name, rng.randrange(10**6), suite=kind.suite) for kind in kinds]
     words = [" ".join(rng.choices(WORDS, k=rng.randint(0, 12))) for _ in range(40)]
     return [*(task.instruction for task in (*seeded, *_drawn(120, rng))), *words]
 
