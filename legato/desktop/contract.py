@@ -251,6 +251,13 @@ class Machine(Protocol):
 
     def close_window(self, window_id: int) -> None: ...
 
+    def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
+        """Move and resize a window; the place of its inside, its frame apart, in pixels.
+
+        A program may insist on another size.
+        """
+        ...
+
     def input(self, action: AnyAction) -> None:
         """Perform one GUI action without waiting (set-up scripts and reference episodes)."""
         ...

@@ -5,9 +5,13 @@ JOB is ``judge`` (``FILE.judge(evidence) -> list[dict]``; evidence on standard i
 on standard output) or ``serve`` (``FILE.open(ARGUMENT...)`` opens what it needs as the user who
 started it and returns what to run confined, until standard input closes).
 
-Confined means: without network where the kernel allows, as ``nobody`` when started by root, no
-new processes, limits on CPU, memory and file size. It ends with the driver: a judge with the
-thread that waits for it; a server, which outlives threads, when its standard input closes.
+Confined means: without network where the kernel allows, as a user of its own when started by root
+(neither the agent's, nor the driver's, nor that of the other kind of job), no new processes,
+limits on CPU, memory and file size. It ends with the driver: a judge with the thread that waits
+for it; a server, which outlives threads, when its standard input closes.
+
+FILE may import from ``legato.tasks`` what needs the standard library alone: the packages
+themselves are not run, since they import libraries that are not there.
 """
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
-_NOBODY = 65534
+_USERS = {"judge": 65301, "serve": 65302}
+"""In systemd's range for short-lived users, so nobody's, and outside of the sandboxes' part."""
 
 
 def _die_with(parent: int, libc: ctypes.CDLL) -> None:
@@ -52,6 +58,14 @@ def _limit(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
+def _stand_in_packages() -> None:
+    here = Path(__file__).resolve().parent
+    for name, folder in (("legato", here.parent), ("legato.tasks", here)):
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+
+
 def _load(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("confined_job", path)
     if spec is None or spec.loader is None:
@@ -62,11 +76,11 @@ def _load(path: str) -> ModuleType:
     return module
 
 
-def _drop_root() -> None:
+def _drop_root(user: int) -> None:
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
 
 
 def _judge(module: ModuleType) -> None:
@@ -85,9 +99,10 @@ def main() -> None:
     _leave_network(libc)
     _limit(limits)
     # Loaded before root is dropped: the interpreter's files may be readable by root alone.
+    _stand_in_packages()
     module = _load(path)
     run: Callable[[], None] = module.open(*arguments) if job == "serve" else lambda: _judge(module)
-    _drop_root()
+    _drop_root(_USERS[job])
     if job == "judge":
         # Last, since a change of user clears it.
         _die_with(limits["parent"], libc)

@@ -64,7 +64,11 @@ class SeededTask(ABC):
 
     @abstractmethod
     def evidence(self, machine: Machine) -> dict[str, Any]:
-        """What the judge needs to know, from a frozen machine; JSON-serialisable."""
+        """What the judge needs to know, from a frozen machine; JSON-serialisable.
+
+        What the agent may have made stands under ``found`` alone, so that a judge that breaks on
+        it can be tried without (:func:`legato.tasks.verifier.run_judge`).
+        """
 
     @abstractmethod
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
@@ -76,6 +80,11 @@ class SeededTask(ABC):
     def grade(self, machine: Machine) -> Score:
         machine.freeze()
         return score_checks(run_judge(self.judge, self.evidence(machine)))
+
+
+def window_titles(machine: Machine) -> list[str]:
+    """Titles of the open windows, cut to 300 characters."""
+    return [window.title[:300] for window in machine.windows()]
 
 
 def pack_folder(machine: Machine, path: str, *, hidden: bool = True) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from itertools import count, islice
 from typing import Literal, Protocol, get_args
 
 from legato.errors import ConfigError
-from legato.tasks import basics, buttons
+from legato.tasks import buttons, desktop_apps, desktop_basics
 from legato.tasks.seeded import SeededTask
 
 VARIANTS = 8
@@ -28,7 +28,11 @@ class Maker(Protocol):
     def __call__(self, seed: int, task_id: str) -> SeededTask: ...
 
 
-SUITES: Mapping[str, Mapping[str, Maker]] = {"basics": basics.TASKS, "buttons": buttons.TASKS}
+SUITES: Mapping[str, Mapping[str, Maker]] = {
+    "desktop_basics": desktop_basics.TASKS,
+    "desktop_apps": desktop_apps.TASKS,
+    "buttons": buttons.TASKS,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ class DiskMachine:
 
     def launch(self, argv: Sequence[str], **_: Any) -> int:
         self.launched.append(list(argv))
-        return 1
+        number = len(self.launched)
+        self.window_list.append(Window(number, argv[0], argv[0], number, 0, 0, 640, 480))
+        return number
 
     def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +81,11 @@ class DiskMachine:
 
     def close_window(self, window_id: int) -> None:
         self.window_list = [w for w in self.window_list if w.id != window_id]
+
+    def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
+        found = next(w for w in self.window_list if w.id == window_id)
+        moved = replace(found, x=x, y=y, width=width, height=height)
+        self.window_list = [moved if w is found else w for w in self.window_list]
 
     def input(self, action: Any) -> None:
         raise EnvFailure("no screen")

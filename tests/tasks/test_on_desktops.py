@@ -14,10 +14,12 @@ from legato.desktop.contract import DesktopOptions, Machine, Score, Task
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.errors import EnvFailure
 from legato.tasks import load_task, parse_tasks
-from legato.tasks.basics.edit_text import EditText
-from legato.tasks.basics.tidy_files import TidyFiles
-from legato.tasks.basics.web_settings import PORT, WebSettings
+from legato.tasks.desktop_apps.edit_text import EditText
+from legato.tasks.desktop_basics.file_manager import FileManager
+from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
 from legato.tasks.seeded import SeededTask
+from legato.tasks.web.server import DO
+from legato.tasks.web.task import PORT
 
 pytestmark = pytest.mark.desktop
 SEEDS = range(3)
@@ -66,7 +68,7 @@ def finish(desktop: LocalDesktop, actions: Iterable[AnyAction] = ()) -> Score:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["edit_text", "tidy_files", "web_settings"])
+@pytest.mark.parametrize("name", ["edit_text", "file_manager", "settings_tabs"])
 def test_the_reference_episode_earns_all(name: str, seed: int, desktop: LocalDesktop) -> None:
     task = load_task(name, seed)
     machine = start(desktop, task)
@@ -74,7 +76,7 @@ def test_the_reference_episode_earns_all(name: str, seed: int, desktop: LocalDes
     assert score.reward == 1.0, score
 
 
-@pytest.mark.parametrize("name", ["edit_text", "tidy_files", "web_settings"])
+@pytest.mark.parametrize("name", ["edit_text", "file_manager", "settings_tabs"])
 def test_an_untouched_desktop_earns_nothing(name: str, desktop: LocalDesktop) -> None:
     start(desktop, load_task(name, 1))
     score = finish(desktop, [Done()])
@@ -83,7 +85,7 @@ def test_an_untouched_desktop_earns_nothing(name: str, desktop: LocalDesktop) ->
 
 
 def test_the_same_seed_shows_the_same_screen(desktop: LocalDesktop) -> None:
-    for name in ("tidy_files", "web_settings"):
+    for name in ("file_manager", "settings_tabs"):
         shots = []
         for _ in range(2):
             start(desktop, load_task(name, 2))
@@ -135,10 +137,10 @@ def test_wrong_edits(wrong: Any, reward: float, desktop: LocalDesktop) -> None:
     assert finish(desktop, wrong(task.reference_actions(machine))).reward == pytest.approx(reward)
 
 
-def tidy_with(*kinds: str) -> TidyFiles:
+def tidy_with(*kinds: str) -> FileManager:
     for seed in range(100):
-        task = load_task("tidy_files", seed)
-        assert isinstance(task, TidyFiles)
+        task = load_task("file_manager", seed)
+        assert isinstance(task, FileManager)
         if sorted(rule.kind for rule in task.rules) == sorted(kinds):
             return task
     raise AssertionError(kinds)
@@ -182,8 +184,8 @@ def test_wrong_tidying(wrong: Any, reward: float, desktop: LocalDesktop) -> None
 )
 def test_wrong_settings(wrong: Any, share: float | None, desktop: LocalDesktop) -> None:
     """Seed 1 begins with a checkbox: click its tab, click it."""
-    task = load_task("web_settings", 1)
-    assert isinstance(task, WebSettings)
+    task = load_task("settings_tabs", 1)
+    assert isinstance(task, SettingsTabs)
     assert task.changes[0][0].kind == "check"
     machine = start(desktop, task)
     score = finish(desktop, wrong(list(task.reference_actions(machine))))
@@ -198,11 +200,11 @@ def test_wrong_settings(wrong: Any, share: float | None, desktop: LocalDesktop) 
 def test_a_post_that_is_not_the_pages_is_refused_and_voids_the_score(
     desktop: LocalDesktop,
 ) -> None:
-    task = load_task("web_settings", 1)
+    task = load_task("settings_tabs", 1)
     machine = start(desktop, task)
     forge = (
         "import urllib.request as u, urllib.error as e\n"
-        f"r = u.Request('http://127.0.0.1:{PORT}/save', b'{{}}', "
+        f"r = u.Request('http://127.0.0.1:{PORT}{DO}', b'{{}}', "
         "{'Content-Type': 'application/json', 'X-Session': 'guess'})\n"
         "try: u.urlopen(r, timeout=10); print('taken')\n"
         "except e.HTTPError as x: print('refused', x.code)\n"
@@ -215,11 +217,11 @@ def test_a_post_that_is_not_the_pages_is_refused_and_voids_the_score(
 
 
 def test_the_agent_sees_neither_the_server_nor_its_log(desktop: LocalDesktop) -> None:
-    machine = start(desktop, load_task("web_settings", 1))
-    log = machine.scratch / "web_settings" / "events.jsonl"
+    machine = start(desktop, load_task("settings_tabs", 1))
+    log = machine.scratch / "app" / "events.jsonl"
     assert log.is_file()
     assert machine.run(["test", "-e", str(log)]).returncode != 0
-    assert "web_settings_server" not in machine.run(["ps", "-ef"]).stdout
+    assert "server.py" not in machine.run(["ps", "-ef"]).stdout
 
 
 # --- OSWorld's format --------------------------------------------------------------------------
@@ -325,7 +327,7 @@ def test_set_up_that_fails_is_an_env_failure_and_the_desktop_goes_on(
 
 def test_desktops_share_a_task_object(desktop: LocalDesktop) -> None:
     """A group runs one task on several desktops at once; its app servers must not mix."""
-    task: SeededTask = load_task("web_settings", 1)
+    task: SeededTask = load_task("settings_tabs", 1)
     other = make_desktop(DesktopOptions(), slot=1)
     scores: dict[str, Score] = {}
 

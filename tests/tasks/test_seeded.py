@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from legato.desktop.contract import Score
 from legato.errors import ConfigError
 from legato.tasks import list_tasks, load_task
-from legato.tasks.basics.edit_text import EditText
-from legato.tasks.basics.tidy_files import TidyFiles
+from legato.tasks.desktop_apps.edit_text import EditText
+from legato.tasks.desktop_basics.file_manager import FileManager
 from legato.tasks.verifier import pack_bytes
 from tests.tasks.disk_machine import DiskMachine
 
-NAMES = [info.name for info in list_tasks() if info.suite == "basics"]
+NAMES = [info.name for info in list_tasks() if info.suite != "buttons"]
 SEEDS = range(200)
 
 
@@ -29,8 +29,9 @@ def machine(tmp_path: Path) -> DiskMachine:
     return DiskMachine(tmp_path)
 
 
-def test_the_three_tasks_are_listed_with_a_summary() -> None:
-    assert NAMES == ["edit_text", "tidy_files", "web_settings"]
+def test_the_tasks_are_listed_by_suite_with_a_summary() -> None:
+    basics = [info.name for info in list_tasks() if info.suite == "desktop_basics"]
+    assert basics == ["signup_form", "todo_list", "settings_tabs", "expense_sheet", "file_manager"]
     assert all(len(info.summary) > 20 for info in list_tasks())
 
 
@@ -48,11 +49,11 @@ def test_seeds_are_repeatable_unbounded_and_differ(name: str) -> None:
 def test_a_seed_says_the_same_everywhere() -> None:
     """Pinned: a changed draw would silently change every recorded variant."""
     assert load_task("edit_text", 0).instruction.startswith("The file workshop-56.txt is open")
-    assert load_task("tidy_files", 0).instruction.startswith('The folder "Inbox" is open')
-    assert load_task("web_settings", 0).instruction.startswith('The browser shows "Larkspur')
+    assert load_task("file_manager", 0).instruction.startswith('The folder "Transfer" is open')
+    assert load_task("settings_tabs", 0).instruction.startswith('The browser shows "Quayside')
 
 
-@pytest.mark.parametrize("name", ["edit_text", "tidy_files"])
+@pytest.mark.parametrize("name", ["edit_text", "file_manager"])
 @pytest.mark.parametrize("seed", range(20))
 def test_doing_nothing_earns_nothing(name: str, seed: int, machine: DiskMachine) -> None:
     task = load_task(name, seed)
@@ -177,10 +178,10 @@ def test_a_link_or_a_folder_in_place_of_the_file_earns_nothing(machine: DiskMach
     assert task.grade(machine).reward == 0.0
 
 
-# --- tidy_files --------------------------------------------------------------------------------
+# --- file_manager --------------------------------------------------------------------------------
 
 
-def tidied(task: TidyFiles, folder: Path, *kinds: str) -> None:
+def tidied(task: FileManager, folder: Path, *kinds: str) -> None:
     for rule in task.rules:
         if kinds and rule.kind not in kinds:
             continue
@@ -192,10 +193,10 @@ def tidied(task: TidyFiles, folder: Path, *kinds: str) -> None:
             (folder / source).rename(folder / target)
 
 
-def ready(machine: DiskMachine, *kinds: str) -> tuple[TidyFiles, Path]:
+def ready(machine: DiskMachine, *kinds: str) -> tuple[FileManager, Path]:
     for seed in SEEDS:
-        task = load_task("tidy_files", seed)
-        assert isinstance(task, TidyFiles)
+        task = load_task("file_manager", seed)
+        assert isinstance(task, FileManager)
         if sorted(rule.kind for rule in task.rules) == sorted(kinds):
             task.setup(machine)
             return task, machine.root / task.folder
@@ -204,18 +205,26 @@ def ready(machine: DiskMachine, *kinds: str) -> tuple[TidyFiles, Path]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_tidied_folder_earns_all(seed: int, machine: DiskMachine) -> None:
-    task = load_task("tidy_files", seed)
-    assert isinstance(task, TidyFiles)
+    task = load_task("file_manager", seed)
+    assert isinstance(task, FileManager)
     task.setup(machine)
     tidied(task, machine.root / task.folder)
     assert task.grade(machine).reward == 1.0
 
 
-@pytest.mark.parametrize("kind", ["collect", "delete", "rename"])
+@pytest.mark.parametrize("kind", ["collect", "rename"])
 def test_one_of_three_rules_earns_a_third(kind: str, machine: DiskMachine) -> None:
     task, folder = ready(machine, "collect", "delete", "rename")
     tidied(task, folder, kind)
     assert task.grade(machine).reward == pytest.approx(1 / 3)
+
+
+def test_what_takes_no_typing_earns_only_beside_what_does(machine: DiskMachine) -> None:
+    task, folder = ready(machine, "delete", "file", "rename")
+    tidied(task, folder, "delete", "file")
+    assert task.grade(machine).reward == 0.0
+    tidied(task, folder, "rename")
+    assert task.grade(machine).reward == 1.0
 
 
 def test_a_new_folder_alone_earns_nothing(machine: DiskMachine) -> None:
@@ -249,10 +258,11 @@ def test_the_trash_counts_as_deleted(machine: DiskMachine) -> None:
     trash.mkdir(parents=True)
     source = next(rule for rule in task.rules if rule.kind == "delete").moves[0][0]
     (folder / source).rename(trash / source)
-    assert task.grade(machine).reward == 0.5
+    tidied(task, folder, "rename")
+    assert task.grade(machine).reward == 1.0
 
 
-WRECKED: dict[str, Callable[[TidyFiles, Path], object]] = {
+WRECKED: dict[str, Callable[[FileManager, Path], object]] = {
     "another file deleted": lambda t, f: (f / untouched(t)).unlink(),
     "another file renamed": lambda t, f: (f / untouched(t)).rename(f / "other.txt"),
     "another file changed": lambda t, f: (f / untouched(t)).write_text("changed"),
@@ -270,7 +280,7 @@ WRECKED: dict[str, Callable[[TidyFiles, Path], object]] = {
 }
 
 
-def untouched(task: TidyFiles) -> str:
+def untouched(task: FileManager) -> str:
     moved = {source for rule in task.rules for source, _ in rule.moves}
     return next(name for name in task.files if name not in moved)
 
@@ -296,7 +306,8 @@ def test_a_wrecked_folder_earns_nothing_though_all_rules_were_followed(
 
 
 def judged(name: str, evidence: dict[str, Any]) -> list[dict[str, Any]]:
-    judge = importlib.import_module(f"legato.tasks.basics.{name}_judge").judge
+    home = load_task(name).suite
+    judge = importlib.import_module(f"legato.tasks.{home}.{name}_judge").judge
     checks: list[dict[str, Any]] = judge(evidence)
     return checks
 
@@ -309,7 +320,7 @@ left_behind = st.one_of(
 
 
 @given(
-    name=st.sampled_from(["edit_text", "tidy_files"]),
+    name=st.sampled_from(["edit_text", "file_manager"]),
     seed=st.integers(0, 1000),
     found=st.none() | st.dictionaries(st.text(max_size=20), left_behind, max_size=5),
     instead=left_behind,
@@ -323,10 +334,10 @@ def test_no_end_state_crashes_a_judge(
     task.setup(machine)
     evidence = task.evidence(machine)
     place = "folder" if name == "edit_text" else "home"
-    true_files = evidence[place]["files"]
-    evidence[place] = {"files": None if found is None else {**true_files, **found}}
+    true_files = evidence["found"][place]["files"]
+    evidence["found"][place] = {"files": None if found is None else {**true_files, **found}}
     if found is not None:
-        evidence[place]["files"][next(iter(true_files))] = instead
+        evidence["found"][place]["files"][next(iter(true_files))] = instead
     checks = judged(name, evidence)
     assert all(set(check) <= {"name", "kind", "passed", "detail"} for check in checks)
     if found is None:

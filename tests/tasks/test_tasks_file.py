@@ -59,12 +59,13 @@ def test_all_forms_load_from_one_file(tmp_path: Path, checkout: Path) -> None:
         {"task_id": "mine", "config": config()},
         {"task_id": "mine-2", "config": config(), "domain": "files"},
         {"task_id": "edit", "task": "edit_text", "seed": 3},
-        {"task_id": "tidy", "task": "tidy_files", "suite": "basics"},
+        {"task_id": "tidy", "task": "file_manager", "suite": "desktop_basics"},
     ]
     file.write_text(json.dumps(entries))
     tasks = load_tasks(file, backend="local", osworld_path=checkout)
     assert [task.task_id for task in tasks] == [entry["task_id"] for entry in entries]
-    assert [task.domain for task in tasks] == ["os", "os", "inline", "files", "basics", "basics"]
+    domains = ["os", "os", "inline", "files", "desktop_apps", "desktop_basics"]
+    assert [task.domain for task in tasks] == domains
     assert [type(task) for task in tasks[:4]] == [OsworldTask] * 4
     assert isinstance(tasks[4], SeededTask)
     assert tasks[4].seed == 3
@@ -129,7 +130,7 @@ def test_a_file_that_is_no_list_of_tasks(
         ({"task_id": "../chrome/tabs-1", "domain": "os"}, "there is no task file"),
         ({"task_id": "broken", "domain": "os"}, r"could not read .*broken\.json"),
         ({"task_id": "tabs-1", "domain": "chrome"}, "step 'chrome_open_tabs' is not supported"),
-        ({"task_id": "b", "task": "edit"}, "unknown task 'edit'; known: edit_text"),
+        ({"task_id": "b", "task": "edit"}, "unknown task 'edit'; known: .*edit_text"),
         ({"task_id": "b", "task": "edit_text", "suite": "more"}, "unknown suite 'more'"),
         ({"task_id": "b", "task": "edit_text", "seed": -1}, "seed must be"),
         ({"task_id": "b", "task": "edit_text", "seed": "1"}, "seed must be"),

@@ -106,6 +106,9 @@ class GuestMachine:
     def close_window(self, window_id: int) -> None:
         self._display.windows.close(window_id)
 
+    def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
+        self._display.windows.place(window_id, x, y, width, height)
+
     def input(self, action: AnyAction) -> None:
         self._display.input.perform(action)
 

@@ -17,6 +17,8 @@ ANSWER_S = 5.0
 """Deadline for the window manager to do as it was told, in seconds."""
 
 _TO_MANAGER = EventMask.SubstructureRedirect | EventMask.SubstructureNotify
+_STATIC_GRAVITY = 10
+"""Positions are those of the window itself, not of its frame."""
 _FROM_PAGER = 2
 """EWMH source indication: the window manager obeys, without its focus-stealing rules."""
 
@@ -70,6 +72,19 @@ class Windows:
         """Ask a window to close, as its close button does; it may ask back before it does."""
         self._must_exist(window)
         self._tell(window, "_NET_CLOSE_WINDOW", 0, _FROM_PAGER)
+
+    def place(self, window: int, x: int, y: int, width: int, height: int) -> None:
+        """Put the inside of a window (its frame apart) there; it may insist on its own size."""
+        self._must_exist(window)
+        have = _STATIC_GRAVITY | 0b1111 << 8 | _FROM_PAGER << 12
+        self._tell(window, "_NET_MOVERESIZE_WINDOW", have, x, y, width, height)
+
+        def there() -> bool:
+            now = self._describe(window)
+            return now is not None and (now.x, now.y) == (x, y)
+
+        if not self._x.wait_until(there, ANSWER_S):
+            raise EnvFailure(f"window {window} was not moved within {ANSWER_S:g} s")
 
     def check_manager(self) -> None:
         """Raise ``EnvFailure`` unless the window manager answers.

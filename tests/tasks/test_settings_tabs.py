@@ -16,9 +16,12 @@ import pytest
 
 from legato.errors import EnvFailure
 from legato.tasks import load_task
-from legato.tasks.app_server import AppServer
-from legato.tasks.basics import web_settings
-from legato.tasks.basics.web_settings import PORT, WebSettings
+from legato.tasks.confined import _USERS
+from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
+from legato.tasks.web import task as web_task
+from legato.tasks.web.app_server import AppServer
+from legato.tasks.web.server import DO
+from legato.tasks.web.task import PORT
 from tests.tasks.disk_machine import DiskMachine
 
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -28,10 +31,11 @@ class Browser:
     """Talks to the server as a page would, or as it would not."""
 
     def __init__(self, machine: DiskMachine) -> None:
-        self.path = str(machine.scratch / "web_settings" / "app.sock")
+        self.path = str(machine.scratch / "app" / "app.sock")
         self.page = self.request("GET", "/")[1]
         self.secret = str(re.findall(r'const secret = "(\w+)"', self.page)[0])
-        self.values: dict[str, Any] = json.loads(re.findall(r"values = ({.*});", self.page)[0])
+        state = json.loads(re.findall(r"let state = ({.*});", self.page)[0])
+        self.values: dict[str, Any] = state["settings"]
 
     def request(
         self, method: str, path: str, body: bytes | str = b"", **headers: str
@@ -48,8 +52,9 @@ class Browser:
 
     def save(self, values: dict[str, Any] | bytes, **changed: str) -> int:
         headers = {"Origin": ORIGIN, "Content_Type": "application/json", "X_Session": self.secret}
-        body = values if isinstance(values, bytes) else json.dumps(values)
-        return self.request("POST", "/save", body, **{**headers, **changed})[0]
+        request = {"op": "save", "values": values}
+        body = values if isinstance(values, bytes) else json.dumps(request)
+        return self.request("POST", DO, body, **{**headers, **changed})[0]
 
 
 @pytest.fixture
@@ -60,14 +65,14 @@ def machine(tmp_path: Path) -> Iterator[DiskMachine]:
         resource.close()
 
 
-def prepared(machine: DiskMachine, seed: int = 0) -> tuple[WebSettings, Browser]:
-    task = load_task("web_settings", seed)
-    assert isinstance(task, WebSettings)
+def prepared(machine: DiskMachine, seed: int = 0) -> tuple[SettingsTabs, Browser]:
+    task = load_task("settings_tabs", seed)
+    assert isinstance(task, SettingsTabs)
     task.setup(machine)
     return task, Browser(machine)
 
 
-def wanted(task: WebSettings, browser: Browser) -> dict[str, Any]:
+def wanted(task: SettingsTabs, browser: Browser) -> dict[str, Any]:
     return {**browser.values, **{control.id: value for control, value in task.changes}}
 
 
@@ -104,7 +109,7 @@ def test_a_reload_shows_what_was_saved_and_a_page_is_the_same_for_a_seed(
 
 def test_each_change_counts_and_the_last_save_is_the_state(machine: DiskMachine) -> None:
     task, browser = prepared(machine)
-    control, value = task.changes[0]
+    control, value = next(change for change in task.changes if change[0].kind == "text")
     browser.save({**browser.values, control.id: value})
     assert task.grade(machine).reward == pytest.approx(1 / len(task.changes))
     browser.save(browser.values)
@@ -113,7 +118,7 @@ def test_each_change_counts_and_the_last_save_is_the_state(machine: DiskMachine)
 
 def test_a_wrong_value_earns_only_the_others(machine: DiskMachine) -> None:
     task, browser = prepared(machine)
-    control = next(c for c, _ in task.changes)
+    control = next(c for c, _ in task.changes if c.kind != "text")
     browser.save({**wanted(task, browser), control.id: control.initial})
     share = (len(task.changes) - 1) / len(task.changes)
     assert task.grade(machine).reward == pytest.approx(share)
@@ -182,9 +187,9 @@ def test_values_the_page_cannot_send_are_refused(body: Any, machine: DiskMachine
     assert Browser(machine).values == browser.values
 
 
-def load_settings(seed: int) -> WebSettings:
-    task = load_task("web_settings", seed)
-    assert isinstance(task, WebSettings)
+def load_settings(seed: int) -> SettingsTabs:
+    task = load_task("settings_tabs", seed)
+    assert isinstance(task, SettingsTabs)
     return task
 
 
@@ -237,7 +242,7 @@ def test_the_server_is_confined_and_ends_with_its_owner(machine: DiskMachine) ->
     pid = server._process.pid
     status = Path(f"/proc/{pid}/status").read_text()
     if os.geteuid() == 0:
-        assert re.search(r"^Uid:\s+65534\s", status, re.MULTILINE)
+        assert re.search(rf"^Uid:\s+{_USERS['serve']}\s", status, re.MULTILINE)
         assert len(Path(f"/proc/{pid}/net/route").read_text().splitlines()) <= 1
     server._process.stdin.close()
     assert server._process.wait(10.0) == 0
@@ -246,9 +251,9 @@ def test_the_server_is_confined_and_ends_with_its_owner(machine: DiskMachine) ->
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "app.sock").write_text("in the way")
     with pytest.raises(EnvFailure, match="Address already in use"):
-        AppServer(web_settings._SERVER, tmp_path, {})
+        AppServer(web_task._SERVER, tmp_path, {})
     with pytest.raises(EnvFailure, match="Spec"):
-        AppServer(web_settings._SERVER, tmp_path / "empty", {})
+        AppServer(web_task._SERVER, tmp_path / "empty", {})
 
 
 def test_controls_never_overlap_and_fit_a_small_window() -> None:

@@ -1,7 +1,8 @@
 """Edit a text file in mousepad: change, remove and add named lines, and save.
 
 The file is a list of ``key<separator>value`` lines in a seeded order under a title; beside it
-lies another file that must stay as it is.
+lies another file that must stay as it is. Partial credit is for lines changed or added as asked
+and saved; removing a line, a few keys, counts only beside one of those.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 from legato.desktop.actions import AnyAction, Click, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
-from legato.tasks.seeded import SeededTask, pack_folder
+from legato.tasks.place import Place, draw_place, launch_placed
+from legato.tasks.seeded import SeededTask, pack_folder, window_titles
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
+_LEAST = (480, 360)
+"""Smallest inside of the window, in pixels."""
 _SEPARATORS = (": ", " = ", " - ")
 _MARKS = ("=", "-", "~")
 
@@ -93,21 +97,27 @@ class Change:
     """How the instruction words it."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "key": self.key, "old": self.old, "new": self.new}
+        return {
+            "kind": self.kind,
+            "key": self.key,
+            "old": self.old,
+            "new": self.new,
+            "cheap": self.kind == "remove",
+        }
 
 
 @dataclass(frozen=True)
 class EditText(SeededTask):
     """Edit a text file in mousepad: change, remove and add lines, then save."""
 
-    suite = "basics"
+    suite = "desktop_apps"
     name = "edit_text"
     lockdown = True
     judge = Path(__file__).with_name("edit_text_judge.py")
 
     @cached_property
-    def _paper(self) -> tuple[str, str, list[str], list[Change], dict[str, bytes]]:
-        draw = Draw("edit_text", self.seed)
+    def _paper(self) -> tuple[str, str, list[str], list[Change], dict[str, bytes], Place]:
+        draw = Draw(self.name, self.seed)
         title = draw.choice(sorted(_PAPERS))
         separator = draw.choice(_SEPARATORS)
         fields = _PAPERS[title]
@@ -139,7 +149,8 @@ class EditText(SeededTask):
         other = draw.choice([t for t in sorted(_PAPERS) if t != title])
         beside = "\n".join(f"{k}{separator}{draw.choice(v)}" for k, v in _PAPERS[other].items())
         others = {f"{other.lower()}.txt": f"{other}\n{beside}\n".encode()}
-        return f"{title.lower()}-{number}.txt", separator, lines, changes, others
+        file = f"{title.lower()}-{number}.txt"
+        return file, separator, lines, changes, others, draw_place(draw)
 
     @property
     def file(self) -> str:
@@ -178,7 +189,7 @@ class EditText(SeededTask):
             machine.write_file(f"{folder}/{name}", data)
         path = f"{folder}/{self.file}"
         machine.write_file(path, ("\n".join(self.lines) + "\n").encode())
-        machine.launch(["mousepad", path])
+        launch_placed(machine, ["mousepad", path], self._paper[5], _LEAST)
 
     def evidence(self, machine: Machine) -> dict[str, Any]:
         return {
@@ -187,7 +198,10 @@ class EditText(SeededTask):
             "before": self.lines,
             "changes": [change.to_json() for change in self.changes],
             "others": {name: pack_bytes(data) for name, data in self.others.items()},
-            "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
+            "found": {
+                "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
+                "titles": window_titles(machine),
+            },
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:

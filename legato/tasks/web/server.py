@@ -1,12 +1,14 @@
-"""The settings app of ``web_settings``: a small HTTP server on a unix socket. Stdlib only.
+"""The server of a web app: HTTP on a unix socket, a state, and a log. Stdlib only.
 
 Runs confined on the host (:mod:`legato.tasks.confined`), out of the agent's reach: the guest's
 browser gets at it through a relayed port and has only what a web page can do. It reads its
 specification as one JSON line from standard input, says ``ready`` on standard output, and ends
 when standard input closes.
 
-Every page view, save and refused request is one JSON line in ``events.jsonl``, on disk before the
-browser gets its answer; the last save is the state. Nothing depends on a clock or on chance.
+Every page view, operation and refused request is one JSON line in ``events.jsonl``, and the state
+after it is in ``state.json``, both on disk before the browser gets its answer. A request counts
+only if it carries the session's secret, which the page holds and no form can send, and comes as
+JSON from the page's own origin. Nothing depends on a clock or on chance.
 """
 
 from __future__ import annotations
@@ -21,24 +23,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from legato.tasks.web.markup import STATE_MARK, script_value
+from legato.tasks.web.ops import Operations, Rejected, State, apply
+
 MAX_HEAD = 16 * 2**10
 MAX_BODY = 64 * 2**10
-MAX_TEXT = 200
 MAX_EVENTS = 2_000
 REQUEST_S = 60.0
 """Browsers open connections ahead of need; those that stay silent are closed."""
+DO = "/do"
+"""Where the page sends operations."""
 
 Headers = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Spec:
-    page: str
-    """The whole page, the session's secret in it and ``__VALUES__`` where the values belong."""
-    values: dict[str, Any]
-    """What is set before the first save, by control."""
-    controls: list[dict[str, Any]]
-    """``{"id", "kind": "check" | "choice" | "text", "options"}``"""
+    pages: dict[str, str]
+    """Path to page, the session's secret in it and ``STATE_MARK`` where the state belongs."""
+    state: State
+    operations: Operations
     host: str
     """What the browser calls us: ``127.0.0.1:<port>``."""
     secret: str
@@ -53,12 +57,13 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class App:
-    """Answers requests and keeps the log."""
+    """Answers requests, keeps the state and the log."""
 
-    def __init__(self, spec: Spec, log: int) -> None:
-        self._spec, self._log = spec, log
+    def __init__(self, spec: Spec, log: int, saved: int) -> None:
+        self._spec, self._log, self._saved = spec, log, saved
         self._events = 0
-        self._values = spec.values
+        self._state = spec.state
+        self._save()
 
     def answer(self, method: str, path: str, headers: Headers, body: bytes) -> tuple[int, str]:
         """Status and body for one request."""
@@ -67,14 +72,11 @@ class App:
                 raise Refused(429, "the log is full")
             if headers.get("host") != self._spec.host:
                 raise Refused(421, "wrong host")
-            if (method, path) == ("GET", "/"):
-                self._note({"event": "page"})
-                return 200, self._page()
-            if (method, path) == ("POST", "/save"):
-                values = self._checked(headers, body)
-                self._note({"event": "save", "values": values})
-                self._values = values
-                return 200, "saved"
+            if method == "GET" and path in self._spec.pages:
+                self._note({"event": "page", "path": path})
+                return 200, self._page(path)
+            if (method, path) == ("POST", DO):
+                return 200, self._do(self._checked(headers, body))
             if method == "GET":
                 return 404, "not found"
             raise Refused(405, f"{method} {path[:80]}")
@@ -83,12 +85,20 @@ class App:
                 self._note({"event": "refused", "why": str(e)})
             return e.status, str(e)
 
-    def _page(self) -> str:
-        # "<" escaped: a value must not be able to end the script it stands in.
-        values = json.dumps(self._values).replace("<", "\\u003c")
-        return self._spec.page.replace("__VALUES__", values)
+    def _page(self, path: str) -> str:
+        return self._spec.pages[path].replace(STATE_MARK, script_value(self._state))
 
-    def _checked(self, headers: Headers, body: bytes) -> dict[str, Any]:
+    def _do(self, request: Any) -> str:
+        try:
+            state = apply(self._state, self._spec.operations, request)
+        except Rejected as e:
+            raise Refused(400, str(e)) from None
+        self._note({"event": "do", "request": request})
+        self._state = state
+        self._save()
+        return json.dumps(state)
+
+    def _checked(self, headers: Headers, body: bytes) -> Any:
         if headers.get("origin") != f"http://{self._spec.host}":
             raise Refused(403, "wrong origin")
         if headers.get("content-type") != "application/json":
@@ -98,21 +108,20 @@ class App:
         ):
             raise Refused(403, "wrong session")
         try:
-            values = json.loads(body)
+            return json.loads(body)
         except (ValueError, RecursionError):
             raise Refused(400, "not JSON") from None
-        ids = {control["id"] for control in self._spec.controls}
-        if not isinstance(values, dict) or set(values) != ids:
-            raise Refused(400, "not the settings of this page")
-        for control in self._spec.controls:
-            if not _fits(control, values[control["id"]]):
-                raise Refused(400, f"no value for {control['id']}")
-        return values
 
     def _note(self, event: dict[str, Any]) -> None:
         self._events += 1
         os.write(self._log, json.dumps({"n": self._events, **event}).encode() + b"\n")
         os.fsync(self._log)
+
+    def _save(self) -> None:
+        data = json.dumps(self._state).encode()
+        os.pwrite(self._saved, data, 0)
+        os.ftruncate(self._saved, len(data))
+        os.fsync(self._saved)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer, then close."""
@@ -125,14 +134,6 @@ class App:
             pass  # the browser went away, or this was not HTTP
         finally:
             writer.close()
-
-
-def _fits(control: Mapping[str, Any], value: Any) -> bool:
-    if control["kind"] == "check":
-        return isinstance(value, bool)
-    if control["kind"] == "choice":
-        return value in control["options"]
-    return isinstance(value, str) and len(value) <= MAX_TEXT
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str, Headers, bytes]:
@@ -159,14 +160,17 @@ def _response(status: int, text: str) -> bytes:
         f"Content-Length: {len(body)}\r\n"
         "Cache-Control: no-store\r\n"
         "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; "
-        "style-src 'unsafe-inline'; img-src data:; connect-src 'self'; frame-ancestors 'none'\r\n"
+        "style-src 'unsafe-inline'; img-src data:; connect-src 'self'; frame-ancestors 'none'; "
+        "form-action 'none'; base-uri 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
         "Connection: close\r\n\r\n"
     )
     return head.encode("latin-1") + body
 
 
 def open(folder: str) -> Callable[[], None]:
-    """Bind ``app.sock`` and start ``events.jsonl`` in ``folder``; returns the server loop."""
+    """Bind ``app.sock`` and start log and state in ``folder``; returns the server loop."""
     # Relative, because the path of a unix socket is at most 108 bytes.
     os.chdir(folder)
     listener = socket.socket(socket.AF_UNIX)
@@ -174,9 +178,11 @@ def open(folder: str) -> Callable[[], None]:
     # The folder keeps everyone else out; the relay connects as the agent's user.
     os.chmod("app.sock", 0o666)
     listener.listen(64)
-    log = os.open("events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    log = os.open("events.jsonl", new | os.O_APPEND, 0o600)
+    saved = os.open("state.json", new, 0o600)
     spec = Spec(**json.loads(sys.stdin.buffer.readline()))
-    return lambda: asyncio.run(_serve(App(spec, log), listener))
+    return lambda: asyncio.run(_serve(App(spec, log, saved), listener))
 
 
 async def _serve(app: App, listener: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What the settings app of ``web_settings`` shows: its controls, their places, and the page.
+"""What the app of ``settings_tabs`` shows: its controls, their places, and the page.
 
 Every control stands at a place that the seed decides, in CSS pixels of the page, so that a page
 of one seed always looks the same and a reference episode knows where to click.
@@ -6,18 +6,25 @@ of one seed always looks the same and a reference episode knows where to click.
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from legato.tasks.draw import Draw
+from legato.tasks.web.layout import Box, Theme, draw_theme
+from legato.tasks.web.page import (
+    button,
+    check_box,
+    choice,
+    document,
+    heading,
+    label,
+    notice,
+    text_field,
+)
 
 Kind = Literal["check", "choice", "text"]
 Value = bool | str
-VALUES_MARK = "__VALUES__"
-"""Where the server puts the current values, as JSON, whenever it serves the page."""
 
 _ON_OFF: Sequence[Value] = (True, False)
 _TABS: Mapping[str, Mapping[str, Sequence[Value]]] = {
@@ -76,25 +83,6 @@ _TEXTS = frozenset(
     }
 )
 _NAMES = ("Fernlight", "Quayside", "Larkspur", "Tidemark", "Oakline", "Brightwater")
-_COLOURS = ("#2457a6", "#1d7a5b", "#8a3b6c", "#9a5a14", "#4b4f8f")
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle of the page, in CSS pixels from its top-left corner."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-    @property
-    def centre(self) -> tuple[int, int]:
-        return self.x + self.width // 2, self.y + self.height // 2
-
-    @property
-    def style(self) -> str:
-        return f"left:{self.x}px;top:{self.y}px;width:{self.width}px;height:{self.height}px"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +105,7 @@ class Screen:
     """The app of one seed."""
 
     title: str
-    colour: str
+    theme: Theme
     tabs: tuple[str, ...]
     tab_boxes: tuple[Box, ...]
     controls: tuple[Control, ...]
@@ -137,18 +125,19 @@ def draw_screen(draw: Draw) -> Screen:
         origin = (left, top + 128)
     row, indent = draw.choice((50, 58, 64)), draw.choice((220, 260))
     controls: list[Control] = []
+    with_text = draw.below(3)
     for tab, name in enumerate(tabs):
-        for line, label in enumerate(draw.sample(sorted(_TABS[name]), draw.between(3, 4))):
-            values = _TABS[name][label]
+        for line, text in enumerate(_labels(draw, name, with_text=tab == with_text)):
+            values = _TABS[name][text]
             initial = draw.choice(values)
-            kind = _kind(label, values)
+            kind = _kind(text, values)
             y = origin[1] + row * line
             size = (20, 20) if kind == "check" else (240, 32)
             controls.append(
                 Control(
                     id=f"s{len(controls)}",
                     tab=tab,
-                    label=label,
+                    label=text,
                     kind=kind,
                     options=tuple(map(str, values)) if kind == "choice" else (),
                     initial=initial,
@@ -161,7 +150,7 @@ def draw_screen(draw: Draw) -> Screen:
     save_x = origin[0] + draw.choice((0, indent))
     return Screen(
         title=f"{draw.choice(_NAMES)} settings",
-        colour=draw.choice(_COLOURS),
+        theme=draw_theme(draw),
         tabs=tuple(tabs),
         tab_boxes=tuple(tab_boxes),
         controls=tuple(controls),
@@ -170,98 +159,61 @@ def draw_screen(draw: Draw) -> Screen:
     )
 
 
-def _kind(label: str, values: Sequence[Value]) -> Kind:
+def _labels(draw: Draw, tab: str, *, with_text: bool) -> list[str]:
+    """Three or four of a tab's settings; one of them typed, if asked for."""
+    mixed = draw.shuffled(sorted(_TABS[tab]))[: draw.between(3, 4)]
+    if with_text and not _TEXTS.intersection(mixed):
+        mixed[-1] = draw.choice(sorted(_TEXTS.intersection(_TABS[tab])))
+    return mixed
+
+
+def _kind(text: str, values: Sequence[Value]) -> Kind:
     if values is _ON_OFF:
         return "check"
-    return "text" if label in _TEXTS else "choice"
+    return "text" if text in _TEXTS else "choice"
+
+
+def operations(screen: Screen) -> dict[str, Any]:
+    fields = {c.id: {"kind": c.kind, "options": c.options} for c in screen.controls}
+    return {"save": {"kind": "set", "into": "settings", "fields": fields}}
 
 
 def render(screen: Screen, secret: str) -> str:
-    """The page. The secret is in it, unseen; ``VALUES_MARK`` stands for the current values."""
-    parts = [f'<h1 style="left:{screen.tab_boxes[0].x}px;top:14px">{_text(screen.title)}</h1>']
+    parts = [heading(Box(screen.tab_boxes[0].x, 14, 600, 32), screen.title)]
     for i, (name, box) in enumerate(zip(screen.tabs, screen.tab_boxes, strict=True)):
-        parts.append(
-            f'<button class="tab" id="t{i}" style="{box.style}" onclick="show({i})">'
-            f"{_text(name)}</button>"
-        )
+        parts.append(button(box, f"t{i}", name, f"show({i})", "tab"))
     for i, _ in enumerate(screen.tabs):
         rows = "".join(_row(control) for control in screen.controls if control.tab == i)
         parts.append(f'<div class="pane" id="p{i}">{rows}</div>')
-    parts.append(f'<button id="save" style="{screen.save.style}" onclick="save()">Save</button>')
-    parts.append(f'<div id="status" style="{screen.status.style}"></div>')
-    return _PAGE.format(
-        title=_text(screen.title),
-        colour=screen.colour,
-        body="\n".join(parts),
-        secret=json.dumps(secret),
-        values=VALUES_MARK,
-    )
+    parts.append(button(screen.save, "save", "Save", "save()", "strong"))
+    parts.append(notice(screen.status))
+    return document(screen.title, screen.theme, parts, _SCRIPT, secret)
 
 
 def _row(control: Control) -> str:
-    label = f'<label for="{control.id}" style="{control.label_box.style}">{_text(control.label)}'
-    shared = f'id="{control.id}" style="{control.box.style}" autocomplete="off"'
     if control.kind == "check":
-        field = f'<input type="checkbox" {shared}>'
+        field = check_box(control.box, control.id)
     elif control.kind == "text":
-        field = f'<input type="text" maxlength="200" spellcheck="false" {shared}>'
+        field = text_field(control.box, control.id)
     else:
-        options = "".join(f"<option>{_text(option)}</option>" for option in control.options)
-        field = f"<select {shared}>{options}</select>"
-    return f"{label}</label>{field}"
+        field = choice(control.box, control.id, control.options)
+    return label(control.label_box, control.label, control.id) + field
 
 
-def _text(text: str) -> str:
-    return html.escape(text)
-
-
-def page_spec(screen: Screen, secret: str, port: int) -> dict[str, Any]:
-    """What the server is told (:mod:`legato.tasks.basics.web_settings_server`)."""
-    return {
-        "page": render(screen, secret),
-        "controls": [{"id": c.id, "kind": c.kind, "options": c.options} for c in screen.controls],
-        "values": {c.id: c.initial for c in screen.controls},
-        "host": f"127.0.0.1:{port}",
-        "secret": secret,
-    }
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
-<style>
-* {{ box-sizing: border-box; margin: 0; font: 16px "DejaVu Sans", sans-serif; }}
-body {{ background: #fff; color: #222; }}
-h1, button, label, input, select, #status {{ position: absolute; }}
-h1 {{ font-size: 24px; font-weight: bold; color: {colour}; }}
-label, #status {{ line-height: 32px; white-space: nowrap; overflow: hidden; }}
-input[type=text], select {{ border: 1px solid #777; background: #fff; padding: 0 6px; }}
-button {{ border: 1px solid {colour}; background: #fff; color: {colour}; }}
-button.now, #save {{ background: {colour}; color: #fff; }}
-.pane {{ display: none; }} .pane.now {{ display: block; }}
-</style></head><body>
-{body}
-<script>
-const secret = {secret}, values = {values};
-const field = id => document.getElementById(id);
-const status = text => {{ field("status").textContent = text; }};
-function show(n) {{
+_SCRIPT = """
+const ids = Object.keys(state.settings);
+function show(n) {
   document.querySelectorAll(".tab, .pane").forEach(e =>
     e.classList.toggle("now", e.id === "t" + n || e.id === "p" + n));
-}}
-for (const id in values) {{
-  if (field(id).type === "checkbox") field(id).checked = values[id];
-  else field(id).value = values[id];
-  field(id).addEventListener("input", () => status("Not saved yet"));
-}}
-async function save() {{
-  for (const id in values)
-    values[id] = field(id).type === "checkbox" ? field(id).checked : field(id).value;
-  try {{
-    const answer = await fetch("/save", {{method: "POST", body: JSON.stringify(values),
-      headers: {{"Content-Type": "application/json", "X-Session": secret}}}});
-    status(answer.ok ? "Saved" : "Could not save");
-  }} catch (e) {{ status("Could not save"); }}
-}}
+}
+function values() { return Object.fromEntries(ids.map(id => [id, value(id)])); }
+function dirty() { return ids.some(id => value(id) !== state.settings[id]); }
+function changed() {
+  say(dirty() ? "Not saved yet" : "");
+  mark();
+}
+function render() { ids.forEach(id => put(id, state.settings[id])); }
+function save() { send({op: "save", values: values()}, "Saved"); }
+ids.forEach(id => field(id).addEventListener("input", changed));
 show(0);
-</script></body></html>
 """

@@ -16,7 +16,7 @@ from typing import Any
 from legato.errors import EnvFailure
 from legato.tasks.host_process import Limits, how_it_ended, last_line, start_confined
 
-SOCKET, EVENTS = "app.sock", "events.jsonl"
+SOCKET, EVENTS, STATE = "app.sock", "events.jsonl", "state.json"
 """Files of a server in its folder."""
 _LIMITS = Limits(wall_s=20.0, cpu_s=600, memory_bytes=512 * 2**20, output_bytes=64 * 2**20)
 
@@ -81,8 +81,11 @@ class AppServer:
                 file.close()
 
 
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    """The log of a server that still lives. Raises :class:`~legato.errors.EnvFailure` if not."""
+def read_log(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Events and state of a server that still lives.
+
+    Raises :class:`~legato.errors.EnvFailure` if it does not.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(5.0)
         try:
@@ -93,6 +96,7 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
             finally:
                 os.close(inside)
             lines = (folder / EVENTS).read_text(encoding="utf-8").splitlines()
-        except OSError as e:
-            raise EnvFailure(f"the task's app server is gone: {e}") from e
-    return [json.loads(line) for line in lines]
+            state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            return [json.loads(line) for line in lines], state
+        except (OSError, ValueError) as e:
+            raise EnvFailure(f"the task's app server is gone, or its log: {e}") from e

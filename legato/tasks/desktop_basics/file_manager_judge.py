@@ -1,37 +1,39 @@
-"""Judge of ``tidy_files``. Stdlib only; runs in the verifier process."""
+"""Judge of ``file_manager``. Stdlib only; runs in the verifier process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Files = Mapping[str, Any]
+from legato.tasks.judging.checks import Check, guard, progress, settled
+from legato.tasks.judging.files import Files, packed
 
 
-def judge(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
-    home: Files | None = evidence["home"]["files"]
-    before = {name: {"data": data} for name, data in evidence["before"].items()}
-    rules = evidence["rules"]
-    prefix = evidence["folder"] + "/"
+def judge(evidence: Mapping[str, Any]) -> list[Check]:
+    before = {name: packed(data) for name, data in evidence["before"].items()}
+    rules, prefix = evidence["rules"], evidence["folder"] + "/"
+    found = evidence["found"]
+    home: Files | None = {} if found is None else found["home"]["files"]
     now = {n.removeprefix(prefix): f for n, f in (home or {}).items() if n.startswith(prefix)}
-    checks: list[dict[str, Any]] = [
-        {
-            "name": rule["kind"],
-            "kind": "progress",
-            "passed": home is not None and _done(rule, before, now, home),
-        }
+    checks = [
+        progress(
+            rule["kind"], bool(home) and _done(rule, before, now, home or {}), cheap=rule["cheap"]
+        )
         for rule in rules
     ]
     wrong = ["too many files"] if home is None else list(_wrong(before, rules, now))
-    checks.append(
-        {
-            "name": "nothing else changed",
-            "kind": "guard",
-            "passed": not wrong,
-            "detail": "; ".join(wrong)[:500],
-        }
-    )
-    return checks
+    strangers = [] if home is None else list(_elsewhere(before, home, prefix))
+    checks.append(guard("nothing else in the folder changed", not wrong, "; ".join(wrong)))
+    checks.append(guard("nothing was put elsewhere", not strangers, "; ".join(strangers)))
+    return settled(checks)
+
+
+def _elsewhere(before: Files, home: Files, prefix: str) -> Iterator[str]:
+    """Files outside of the folder; there were none."""
+    for name, file in home.items():
+        if not name.startswith(prefix) and not name.endswith("/"):
+            same = next((old for old, data in before.items() if data == file), None)
+            yield name if same is None else f"{name} (the file {same})"
 
 
 def _done(rule: Mapping[str, Any], before: Files, now: Files, home: Files) -> bool:

@@ -1,6 +1,8 @@
 """Tidy a folder in the file manager pcmanfm: collect, file, rename and delete by rules.
 
-The folder holds small text files, each with contents of its own, and one subfolder.
+The folder holds small text files, each with contents of its own, and one subfolder. Partial
+credit is for rules that need a name typed (collect into a new folder, rename); filing a file in
+the folder there is and deleting one count only beside one of those.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
+from legato.tasks.place import Place, draw_place, launch_placed
 from legato.tasks.seeded import SeededTask, pack_folder
 from legato.tasks.verifier import pack_bytes
 
@@ -49,11 +52,11 @@ _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "flint", "grove"),
     *("heron", "islet", "jetty", "kelp", "lagoon", "moss"),
 )
+_LEAST = (640, 440)
+"""Smallest inside of the window, in pixels."""
 _LOOK_FILE = ".config/pcmanfm/default/pcmanfm.conf"
 # No status bar: it shows the free space of the disk, which no seed decides.
 _LOOK = """[ui]
-win_width={width}
-win_height={height}
 view_mode={view}
 sort=name;{order};
 show_statusbar=0
@@ -73,21 +76,26 @@ class Rule:
     """A folder that has to be made first."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "moves": [list(m) for m in self.moves], "creates": self.creates}
+        return {
+            "kind": self.kind,
+            "moves": [list(move) for move in self.moves],
+            "creates": self.creates,
+            "cheap": self.kind in ("file", "delete"),
+        }
 
 
 @dataclass(frozen=True)
-class TidyFiles(SeededTask):
+class FileManager(SeededTask):
     """Tidy a folder in pcmanfm: move, rename and delete files by rules."""
 
-    suite = "basics"
-    name = "tidy_files"
+    suite = "desktop_basics"
+    name = "file_manager"
     lockdown = True
-    judge = Path(__file__).with_name("tidy_files_judge.py")
+    judge = Path(__file__).with_name("file_manager_judge.py")
 
     @cached_property
-    def _plan(self) -> tuple[str, dict[str, bytes], list[Rule], str]:
-        draw = Draw("tidy_files", self.seed)
+    def _plan(self) -> tuple[str, dict[str, bytes], list[Rule], tuple[str, str], Place]:
+        draw = Draw(self.name, self.seed)
         folder = draw.choice(_FOLDERS)
         series = draw.choice(sorted(_SERIES))
         numbers = draw.sample(range(11, 99), draw.between(2, 3))
@@ -121,14 +129,11 @@ class TidyFiles(SeededTask):
             ),
             "delete": Rule("delete", ((to_delete, None),), f'delete "{to_delete}"'),
         }
-        kinds = draw.sample(sorted(rules), draw.between(2, 3))
-        look = _LOOK.format(
-            width=draw.choice((640, 720, 800)),
-            height=draw.choice((440, 480, 560)),
-            view=draw.choice(("icon", "compact")),
-            order=draw.choice(("ascending", "descending")),
-        )
-        return folder, files, [rules[kind] for kind in kinds], look
+        kinds = [draw.choice(("collect", "rename"))]
+        kinds += draw.sample(sorted(set(rules) - set(kinds)), draw.between(1, 2))
+        look = draw.choice(("icon", "compact")), draw.choice(("ascending", "descending"))
+        wanted = [rules[kind] for kind in draw.shuffled(kinds)]
+        return folder, files, wanted, look, draw_place(draw)
 
     @property
     def folder(self) -> str:
@@ -156,44 +161,55 @@ class TidyFiles(SeededTask):
         folder = f"{machine.home}/{self.folder}"
         for name, data in self.files.items():
             machine.write_file(f"{folder}/{name}", data)
-        machine.write_file(f"{machine.home}/{_LOOK_FILE}", self._plan[3].encode())
-        machine.launch(["pcmanfm", folder])
+        view, order = self._plan[3]
+        look = _LOOK.format(view=view, order=order)
+        machine.write_file(f"{machine.home}/{_LOOK_FILE}", look.encode())
+        launch_placed(machine, ["pcmanfm", folder], self._plan[4], _LEAST)
 
     def evidence(self, machine: Machine) -> dict[str, Any]:
         return {
             "folder": self.folder,
             "before": {name: pack_bytes(data) for name, data in self.files.items()},
             "rules": [rule.to_json() for rule in self.rules],
-            "home": pack_folder(machine, machine.home, hidden=False),
+            "found": {"home": pack_folder(machine, machine.home, hidden=False)},
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        """By keyboard: typing a name selects it, cut and paste move it."""
+        """By keyboard: typing a name selects it, cut and paste move what is selected.
+
+        What is collected has neighbouring names.
+        """
+        view, order = self._plan[3]
         for rule in self.rules:
             if rule.creates is not None:
                 yield Key(key="ctrl+shift+n")
                 yield from _answer(rule.creates)
-            for source, target in rule.moves:
-                yield Type(text=source)
-                yield Key(key="Escape")
-                if target is None:
-                    yield Key(key="Delete")
-                    yield Key(key="Return")
-                elif "/" not in target:
-                    yield Key(key="F2")
-                    yield from _answer(target)
-                else:
-                    yield Key(key="ctrl+x")
-                    yield Type(text=target.partition("/")[0])
-                    yield Key(key="Escape")
-                    yield Key(key="Return")
-                    yield Key(key="ctrl+v")
-                    yield Key(key="alt+Up")
+            sources = [source for source, _ in rule.moves]
+            yield from _select(sources[-1] if order == "descending" else sources[0])
+            for _ in sources[1:]:
+                yield Key(key="shift+Down" if view == "compact" else "shift+Right")
+            target = rule.moves[0][1]
+            if target is None:
+                yield Key(key="Delete")
+                yield Key(key="Return")
+            elif "/" not in target:
+                yield Key(key="F2")
+                yield from _answer(target)
+            else:
+                yield Key(key="ctrl+x")
+                yield from _select(target.partition("/")[0])
+                yield Key(key="Return")
+                yield Key(key="ctrl+v")
+                yield Key(key="alt+Up")
         yield Done()
+
+
+def _select(name: str) -> Iterator[AnyAction]:
+    yield Type(text=name)
+    yield Key(key="Escape")
 
 
 def _answer(text: str) -> Iterator[AnyAction]:
     """Fill in a dialog with one field."""
     yield Key(key="ctrl+a")
-    yield Type(text=text)
-    yield Key(key="Return")
+    yield Type(text=f"{text}\n")

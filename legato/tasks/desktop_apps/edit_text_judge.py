@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from legato.tasks.judging.checks import Check, guard, progress, settled
+from legato.tasks.judging.files import File, one_editor, packed, text
 
-def judge(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
-    files = evidence["folder"]["files"] or {}
+
+def judge(evidence: Mapping[str, Any]) -> list[Check]:
+    found = evidence["found"] or {"folder": {"files": None}, "titles": ()}
+    files = found["folder"]["files"] or {}
     lines = _lines(files.get(evidence["file"]))
     checks = [
-        {
-            "name": _name(change),
-            "kind": "progress",
-            "passed": lines is not None and _made(change, lines),
-        }
+        progress(_name(change), lines is not None and _made(change, lines), cheap=change["cheap"])
         for change in evidence["changes"]
     ]
     skeletons = [
         _skeleton(some, evidence["changes"], evidence["separator"])
         for some in (lines or [], evidence["before"])
     ]
-    checks.append(
-        {
-            "name": "the other lines are as they were",
-            "kind": "guard",
-            "passed": lines is not None and skeletons[0] == skeletons[1],
-            "detail": "" if lines is not None else "the file is missing, too large or not UTF-8",
-        }
-    )
+    why = "" if lines is not None else "the file is missing, too large or not UTF-8"
+    same = lines is not None and skeletons[0] == skeletons[1]
+    checks.append(guard("the other lines are as they were", same, why))
     beside = {name: file for name, file in files.items() if name != evidence["file"]}
-    checks.append(
-        {
-            "name": "no other file was touched",
-            "kind": "guard",
-            "passed": beside == {name: {"data": d} for name, d in evidence["others"].items()},
-        }
-    )
-    return checks
+    others = {name: packed(data) for name, data in evidence["others"].items()}
+    checks.append(guard("no other file was touched", beside == others))
+    return settled([*checks, *one_editor(found["titles"], "Mousepad", "*")])
 
 
 def _name(change: Mapping[str, Any]) -> str:
     return f"{change['kind']} {change['key']}"
 
 
-def _lines(file: Mapping[str, Any] | None) -> list[str] | None:
+def _lines(file: File) -> list[str] | None:
     """The lines of the text, newlines at the very end left out; ``None`` if it is none."""
-    if file is None or "data" not in file:
-        return None
-    try:
-        return base64.b64decode(file["data"]).decode("utf-8").rstrip("\n").split("\n")
-    except UnicodeDecodeError:
-        return None
+    found = text(file)
+    return None if found is None else found.rstrip("\n").split("\n")
 
 
 def _made(change: Mapping[str, Any], lines: Sequence[str]) -> bool:

@@ -1,0 +1,10 @@
+"""Tasks in programs that people use: an editor, a spreadsheet, a shop, pictures, an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from legato.tasks.desktop_apps.edit_text import EditText
+from legato.tasks.seeded import SeededTask
+
+TASKS: Mapping[str, type[SeededTask]] = {task.name: task for task in (EditText,)}

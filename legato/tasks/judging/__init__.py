@@ -1,0 +1,1 @@
+"""What judges share. They run confined, without any library: standard library only."""
