@@ -91,6 +91,8 @@ class Prompt:
     """Ids with ONE placeholder per image; ``None`` when there is no tokenizer on this side."""
     prefix_len: int = 0
     """How many leading ids equal the previous step's ids + reply (0: first step, or broken)."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """What a server's own chat template must be told to render the same prompt (chat only)."""
 
     @property
     def images(self) -> list[Screenshot]:

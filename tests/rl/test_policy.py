@@ -20,6 +20,7 @@ import pytest
 
 from legato.desktop.contract import Screenshot
 from legato.errors import ConfigError, ContextLimit, PolicyFailure
+from legato.rl.harness import make_harness
 from legato.rl.policy import HttpPolicy, PolicyConfig, request, tokenizer_for
 from legato.rl.policy.http import split_reasoning
 from legato.rl.types import Generation, ImagePart, Message, Prompt, Sampling, Text
@@ -747,3 +748,23 @@ def test_behaviour_is_complete() -> None:
     with ModelServer(Behaviour()) as server:
         reply, _ = ask(server, sampling=Sampling(temperature=1.0, top_k=1, max_tokens=3))
     assert reply.logprobs == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("refuse", [frozenset(), frozenset({"chat_template_kwargs"})])
+def test_a_harness_tells_the_servers_template_what_to_render(refuse: frozenset[str]) -> None:
+    conversation = make_harness("qwen3_5", tokenizer=None, thinking=True).start("go", (320, 240))
+    conversation.observe(Screenshot(np.zeros((240, 320, 3), np.uint8), 0.0))
+    prompt = conversation.prompt()
+    with ModelServer(refuse=refuse) as server:
+
+        async def main() -> HttpPolicy:
+            policy = HttpPolicy(PolicyConfig(server.url, "scripted", api="chat"))
+            await policy.generate(prompt, Sampling())
+            await policy.aclose()
+            return policy
+
+        policy = asyncio.run(main())
+        sent = [r.body.get("chat_template_kwargs") for r in server.requests if r.body]
+    assert sent[0] == {"enable_thinking": True}
+    assert sent[1:] == ([None] if refuse else [])
+    assert len(policy.notes) == bool(refuse)

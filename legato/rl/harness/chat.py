@@ -10,8 +10,10 @@ keep their exact ids, and that one prompt has ``prefix_len`` 0.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from legato.desktop.actions import AnyAction
 from legato.desktop.contract import Screenshot
@@ -42,6 +44,8 @@ class ChatHarness(ABC):
     name: str
     prefill: str = ""
     """What the prompt already holds of the assistant's turn."""
+    template: Mapping[str, Any] = MappingProxyType({})
+    """What a server's own chat template must be told to render the same prompt."""
 
     def __init__(self, *, tokenizer: Tokenizer | None, image_max: int) -> None:
         """Without a ``tokenizer`` prompts carry messages only. Raises ``ConfigError``."""
@@ -134,7 +138,7 @@ class ChatConversation:
         token_ids = None
         if self._chatml is not None:
             token_ids = (*self._settled, *self._turn_ids(len(self._exchanges) - 1))
-        return Prompt(tuple(self._messages()), token_ids, self._prefix_len)
+        return Prompt(tuple(self._messages()), token_ids, self._prefix_len, self._harness.template)
 
     def reply(self, generation: Generation) -> list[AnyAction]:
         """Add the reply and read its actions; see :class:`~legato.rl.types.Conversation`.

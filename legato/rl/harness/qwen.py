@@ -152,6 +152,7 @@ class Qwen35(GridHarness):
         super().__init__(tokenizer=tokenizer, image_max=image_max)
         self.options = read_options(Qwen35Options, self.name, options)
         self.thinking = self.options.thinking
+        self.template = {"enable_thinking": self.thinking}
         self.prefill = "<think>\n" if self.thinking else "<think>\n\n</think>\n\n"
 
     def system(self, screen: Size) -> str:

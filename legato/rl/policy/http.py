@@ -204,6 +204,8 @@ class HttpPolicy:
     ) -> Reply:
         url = f"{self.config.url}/chat/completions"
         wanted = sampling_fields(sampling) | {"logprobs": True, "return_token_ids": True} | extra
+        if prompt.template:
+            wanted["chat_template_kwargs"] = dict(prompt.template)
         if top:
             wanted |= {"top_logprobs": top, "return_tokens_as_token_ids": True}
         while True:

@@ -22,6 +22,7 @@ class Busy(PolicyFailure):
 
 
 OPTIONAL = (
+    "chat_template_kwargs",
     "return_token_ids",
     "return_tokens_as_token_ids",
     "repetition_penalty",
