@@ -97,6 +97,7 @@ const secret = {secret}, name = {name};
 let state = {state};
 const field = id => document.getElementById(id);
 const value = id => field(id).type === "checkbox" ? field(id).checked : field(id).value;
+const go = path => {{ location.assign(path); }};
 const say = text => {{ field("status").textContent = text; }};
 const mark = () => {{ document.title = (dirty() ? {unsaved} : "") + name; }};
 function put(id, v) {{
