@@ -97,7 +97,7 @@ def _step(step: StepRecord, spelling: TokenText | None) -> dict[str, Any]:
         "reasoning": response["reasoning"],
         "ids": ids,
         "tokens": tokens,
-        "logprobs": response["logprobs"],
+        "logprobs": _rounded(response["logprobs"]),
         "finish_reason": response["finish_reason"],
         "version": step["policy_version"],
         "version_last": step["policy_version_last"],
@@ -105,3 +105,10 @@ def _step(step: StepRecord, spelling: TokenText | None) -> dict[str, Any]:
         "model": step["model"],
         "actions": step["actions"],
     }
+
+
+def _rounded(logprobs: list[float] | None) -> list[float] | None:
+    """Seven digits say all that a float32 holds, in half the space."""
+    if logprobs is None:
+        return None
+    return [p if p is None else float(f"{p:.7g}") for p in logprobs]

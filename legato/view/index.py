@@ -51,8 +51,6 @@ class Row:
     total_s: float
     phases_s: list[float]
     """Seconds by phase, in the order of :data:`~legato.rl.summary.PHASES`."""
-    cover: str | None
-    """Hash of the last screenshot."""
 
 
 COLUMNS = tuple(f.name for f in fields(Row))
@@ -71,7 +69,7 @@ class SlowStep(NamedTuple):
 
 
 def index_row(record: StoredRecord) -> Row:
-    error, timing, images = record["error"], record["timing"], record["images"]
+    error, timing = record["error"], record["timing"]
     return Row(
         rollout_id=record["rollout_id"],
         task_id=record["task_id"],
@@ -92,7 +90,6 @@ def index_row(record: StoredRecord) -> Row:
         slot=record["desktop_slot"],
         total_s=timing["total_s"],
         phases_s=[round(timing[phase], 4) for phase in PHASES],
-        cover=record["final_screenshot"] or (images[-1]["sha256"] if images else None),
     )
 
 

@@ -23,6 +23,7 @@ SCRIPTS = (
     "base.js",
     "data.js",
     "charts.js",
+    "thumbs.js",
     "overlay.js",
     "filters.js",
     "run.js",

@@ -62,8 +62,11 @@ def write_site(
 
 
 def runs_json(runs: Sequence[Path], *, live: bool) -> dict[str, object]:
-    """What the viewer is told first."""
-    return {"runs": [{"name": run.resolve().name} for run in runs], "live": live}
+    """What the viewer is told first. Runs of the same name are told apart by their parents'."""
+    names = [run.resolve().name for run in runs]
+    if len(set(names)) < len(names):
+        names = ["/".join(run.resolve().parts[-2:]) for run in runs]
+    return {"runs": [{"name": name} for name in names], "live": live}
 
 
 def spelling_of(run: Path, tokenizer: str | None) -> TokenText | None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
 
 
 class Browser:
@@ -83,13 +83,12 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, script: str) -> Any:
-        """Wait until an expression is true; its value."""
+    def wait(self, script: str) -> None:
+        """Wait until an expression is true."""
         deadline = time.monotonic() + DEADLINE_S
-        while not (value := self.eval(script)):
+        while not self.eval(f"!!({script})"):
             assert time.monotonic() < deadline, f"never true: {script}\n{self.text()[:2000]}"
             time.sleep(0.05)
-        return value
 
     def text(self) -> str:
         return str(self.eval("document.body ? document.body.innerText : ''"))

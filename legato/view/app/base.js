@@ -42,6 +42,8 @@ const legato = {};
   legato.moment = (unix) =>
     unix ? new Date(1000 * unix).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
 
+  legato.count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+
   legato.mean = (values) =>
     values.length ? values.reduce((sum, v) => sum + v, 0) / values.length : null;
 
@@ -55,13 +57,17 @@ const legato = {};
 
   const SEEN = /^[0-9a-f]{64}$/;
 
-  // A picture of a run; loaded once it comes near the window. Only a hash can become an address.
-  legato.picture = (run, sha256, alt, eager = false) => {
-    if (!SEEN.test(sha256 || "")) return legato.h("span", { class: "no-picture" }, "no picture");
+  // Where a picture of a run lies. Only a hash can become an address.
+  legato.pictureUrl = (run, sha256) =>
+    SEEN.test(sha256 || "") ? `data/${run.key}/images/${sha256}.png` : null;
+
+  // A picture at its full size.
+  legato.picture = (run, sha256, alt) => {
+    const src = legato.pictureUrl(run, sha256);
+    if (!src) return legato.h("span", { class: "no-picture" }, "no picture");
     return legato.h("img", {
-      src: `data/${run.key}/images/${sha256}.png`,
+      src,
       alt,
-      loading: eager ? "eager" : "lazy",
       decoding: "async",
       onerror: (event) => {
         event.target.replaceWith(legato.h("span", { class: "no-picture" }, "picture missing"));

@@ -24,7 +24,7 @@
       h("h3", {}, h("a", { href: legato.rolloutLink(run, row) }, `attempt ${row.attempt}`),
         row.attempt_try ? ` try ${row.attempt_try}` : ""),
       h("p", {}, legato.rewardChip(row.reward), " ", legato.badge(row)),
-      h("p", { class: "note" }, `advantage ${legato.signed(row.advantage)} · ${row.steps} steps · ${legato.seconds(row.total_s)}`),
+      h("p", { class: "note" }, `advantage ${legato.signed(row.advantage)} · ${legato.count(row.steps, "step")} · ${legato.seconds(row.total_s)}`),
       row.error_kind ? h("p", { class: "error" }, `${row.error_kind}: ${row.error}`) : null,
       h("p", { class: "note" }, row.verdict),
     ];

@@ -15,10 +15,14 @@
     const shot = desktop.screenshot;
     const sha = shot && /^[0-9a-f]{64}$/.test(shot.sha256) ? shot.sha256 : null;
     const box = h("div", { class: "shot", style: legato.ratio(shot) });
-    // The picture that is there stays until it has changed, so that nothing flickers.
-    const kept = old && old.querySelector(`img[data-sha="${sha}"]`);
-    if (kept) box.append(kept);
-    else if (sha) box.append(h("img", { src: `live/${key}/${board.name}/${sha}.png`, alt: `desktop ${desktop.slot}`, "data-sha": sha }));
+    // The picture that is there stays until the next one is, so that nothing flickers.
+    const before = old && old.querySelector("canvas");
+    if (before && before.dataset.sha === sha) box.append(before);
+    else if (sha) {
+      const canvas = legato.thumb(`live/${key}/${board.name}/${sha}.png`, `desktop ${desktop.slot}`, shot, 560, before);
+      canvas.dataset.sha = sha;
+      box.append(canvas);
+    }
     if (shot && desktop.actions.length) box.append(legato.overlay(desktop.actions, board.screen || [shot.width, shot.height]));
     return h("figure", { class: "desktop", "data-key": `${key}/${board.name}/${desktop.slot}` }, box,
       h("figcaption", {},

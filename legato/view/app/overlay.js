@@ -83,9 +83,12 @@
   // The box of a picture has its size before the picture is there, so that nothing jumps.
   legato.ratio = (image) => ({ "--ratio": image && image.width ? image.width / image.height : 16 / 9 });
 
-  legato.shown = (run, image, actions, screen, alt, eager = false) => {
-    if (!image) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
-    const box = h("div", { class: "shot", style: legato.ratio(image) }, legato.picture(run, image.sha256, alt, eager));
+  // wide: pixels of a small copy, or 0 for the picture at its full size
+  legato.shown = (run, image, actions, screen, alt, wide = 320) => {
+    const src = image && legato.pictureUrl(run, image.sha256);
+    if (!src) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
+    const box = h("div", { class: "shot", style: legato.ratio(image) },
+      wide ? legato.thumb(src, alt, image, wide) : legato.picture(run, image.sha256, alt));
     if (actions.length) box.append(legato.overlay(actions, screen || [image.width, image.height]));
     return box;
   };

@@ -51,7 +51,7 @@
       h("div", { class: "facts" },
         legato.rewardChip(row.reward), legato.badge(row),
         h("span", {}, `advantage ${legato.signed(row.advantage)}`),
-        h("span", {}, `${row.steps} steps`), h("span", {}, legato.seconds(row.total_s)),
+        h("span", {}, legato.count(row.steps, "step")), h("span", {}, legato.seconds(row.total_s)),
         h("span", {}, `desktop ${row.slot ?? "–"}`),
         h("span", {}, `version ${detail.policy.versions.join(", ")}`),
         h("span", {}, `harness ${detail.harness}`),

@@ -40,12 +40,11 @@
     ]);
   };
 
-  const COLUMNS = ["", "rollout", "task", "status", "reward", "advantage", "steps", "time", "model", "version", "verdict or error"];
+  const COLUMNS = ["rollout", "task", "status", "reward", "advantage", "steps", "time", "model", "version", "verdict or error"];
 
   function tableRow(run, row) {
     const model = row.phases_s[run.phases.indexOf("model_s")];
     return h("tr", { "data-n": row.n },
-      h("td", { class: "cover" }, row.cover ? legato.picture(run, row.cover, "") : ""),
       h("td", {}, h("a", { href: legato.rolloutLink(run, row) }, row.rollout_id)),
       h("td", {}, h("a", { href: legato.groupLink(run, row.group_id) }, row.task_id)),
       h("td", {}, legato.badge(row)),

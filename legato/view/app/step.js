@@ -24,8 +24,8 @@
     const before = step.image === null ? null : detail.images[step.image];
     const after = legato.seenAfter(detail, number);
     const make = [
-      () => legato.shown(run, before, legato.actionsOf(step), detail.screen, "what the policy saw", true),
-      () => legato.shown(run, after, [], detail.screen, "after the action", true),
+      () => legato.shown(run, before, legato.actionsOf(step), detail.screen, "what the policy saw", 0),
+      () => legato.shown(run, after, [], detail.screen, "after the action", 0),
       () => legato.difference(run, before, after),
     ];
     const figure = (view, cls) => h("figure", { class: cls, onclick: () => choose(view) },
@@ -46,7 +46,7 @@
   function part(run, detail, one) {
     if (one.text !== undefined) return h("pre", { class: "text" }, one.text);
     const image = legato.imageNamed(detail, one.image);
-    return h("div", { class: "inline-picture" }, legato.shown(run, image, [], detail.screen, "a picture of the prompt"));
+    return h("div", { class: "inline-picture" }, legato.shown(run, image, [], detail.screen, "a picture of the prompt", 520));
   }
 
   function message(run, detail, index) {
