@@ -3,6 +3,15 @@
 from legato_trl.config import LegatoGRPOConfig
 from legato_trl.dataset import to_dataset
 from legato_trl.recipe import Recipe, load_recipe
+from legato_trl.stock import rollout_func, verdict_reward
 from legato_trl.trainer import LegatoGRPOTrainer
 
-__all__ = ["LegatoGRPOConfig", "LegatoGRPOTrainer", "Recipe", "load_recipe", "to_dataset"]
+__all__ = [
+    "LegatoGRPOConfig",
+    "LegatoGRPOTrainer",
+    "Recipe",
+    "load_recipe",
+    "rollout_func",
+    "to_dataset",
+    "verdict_reward",
+]

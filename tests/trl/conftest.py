@@ -36,6 +36,7 @@ def server(vllm: Vllm) -> Iterator[Vllm]:
 @pytest.fixture
 def on_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._BUILT_IN, "dice", stage.Dice)
+    monkeypatch.setitem(registry._BUILT_IN, "words", stage.Words)
     monkeypatch.setattr(DesktopConfig, "factory", lambda self: stage.make_desktop)
 
 

@@ -16,8 +16,9 @@ from legato.desktop.fake.desktop import FakeDesktop
 from legato.desktop.fake.faults import next_life, read_options
 from legato.rl.config import DesktopConfig
 from legato.rl.harness import registry
-from legato.rl.harness.chat import Point, Reading, Size
+from legato.rl.harness.chat import ChatConversation, Point, Reading, Size
 from legato.rl.harness.compact import Compact
+from legato.rl.types import ImagePart, Message, Text
 
 SIDE = 128
 
@@ -29,6 +30,22 @@ class Dice(Compact):
         drawn = hashlib.sha256(reply.encode()).digest()
         x, y = (int.from_bytes(drawn[i : i + 4], "big") % side for i, side in enumerate(screen))
         return Reading((Click(x=x, y=y),))
+
+
+class _InWords(ChatConversation):
+    def _user(self, index: int) -> Message:
+        message = super()._user(index)
+        parts = [Text("[a screen]") if isinstance(p, ImagePart) else p for p in message.parts]
+        return Message(message.role, tuple(parts))
+
+
+class Words(Dice):
+    """Describes the screen in words, as it were: its prompts hold no image."""
+
+    name = "words"
+
+    def start(self, instruction: str, screen: Size) -> ChatConversation:
+        return _InWords(self, instruction, screen)
 
 
 class FarRight(FakeDesktop):

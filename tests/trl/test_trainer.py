@@ -153,6 +153,25 @@ def gap(trainer: LegatoGRPOTrainer, run: Path, rows: list[Row]) -> tuple[float, 
     return difference.max().item(), int(trained.sum())
 
 
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_an_update_favours_what_earned_more(make_trainer: MakeTrainer, iterations: int) -> None:
+    """Rewards, advantages, ids and screenshots stay together all the way into the gradient."""
+    trained = Trained(
+        make_trainer(max_steps=iterations, num_iterations=iterations, learning_rate=1e-3)
+    )
+    trainer = trained.trainer
+    rows = list(read_samples(trained.run, vision=trainer.vision))
+    assert {row.policy_version_max for row in rows} == {"0"}
+    shown = {i.sha256: load_screenshot(trained.run, i.sha256) for r in rows for i in r.images}
+    (share,) = shares(rows, shown, processes=1, chunks=1)
+    batch, _ = type(trainer._tensoriser).tensors(trainer._tensoriser, share)
+    moved = trainer._logps(trainer.model, batch, 8) - batch["sampling_per_token_logps"]
+    moved = (moved * batch["tool_mask"]).sum(-1)
+    assert float((moved * batch["advantages"]).sum()) > 0
+    liked, disliked = moved[batch["advantages"] > 0], moved[batch["advantages"] < 0]
+    assert liked.mean() > disliked.mean()
+
+
 def test_a_broken_prefix_makes_more_rows_and_padding(make_trainer: MakeTrainer) -> None:
     harness = {
         "name": "dice",
