@@ -119,4 +119,7 @@
     eval_s: ["phase-grade", "grade"],
     other: ["phase-other", "other"],
   };
+
+  // Seconds of a phase, as stacks and bars take them.
+  legato.phase = (name, value) => ({ cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value });
 })();

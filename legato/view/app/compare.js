@@ -14,7 +14,8 @@
       ["steps per verdict", "steps", legato.number], ["time per verdict", "seconds", legato.seconds],
       ["verdicts per hour", "perHour", legato.number], ["invalid actions", "invalid", legato.number],
     ];
-    return h("table", {}, h("thead", {}, h("tr", {}, ["", a.name, b.name, "change"].map((t) => h("th", { class: "num" }, t)))),
+    const titles = ["", a.name, b.name, "change"].map((t) => h("th", { class: "num" }, t));
+    return h("table", {}, h("thead", {}, h("tr", {}, titles)),
       h("tbody", {}, lines.map(([name, key, format]) => h("tr", {}, h("th", { scope: "row" }, name),
         h("td", { class: "num" }, format(fa[key])), h("td", { class: "num" }, format(fb[key])),
         h("td", { class: "num" }, fa[key] === null || fb[key] === null ? "–"
@@ -33,10 +34,13 @@
     const cell = (run, line, i) => h("td", { class: "num" }, line.rows[i].length
       ? h("a", { href: legato.link("run", run.key) + `?task=${encodeURIComponent(line.name)}` },
         `${legato.percent(line.rates[i])} · ${legato.number(line.rewards[i])} (${line.rows[i].length})`) : "–");
+    const titles = ["task", `${a.name}: success · reward (n)`, b.name, "reward"];
+    const direction = (change) => (change > 0 ? "up" : change < 0 ? "down" : "");
     return h("div", { class: "tall" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["task", `${a.name}: success · reward (n)`, b.name, "reward"].map((t, i) => h("th", { class: i ? "num" : null }, t)))),
-      h("tbody", {}, lines.map((line) => h("tr", {}, h("td", {}, line.name), cell(a, line, 0), cell(b, line, 1),
-        h("td", { class: `num ${line.change > 0 ? "up" : line.change < 0 ? "down" : ""}` }, legato.signed(line.change)))))));
+      h("thead", {}, h("tr", {}, titles.map((t, i) => h("th", { class: i ? "num" : null }, t)))),
+      h("tbody", {}, lines.map((line) => h("tr", {},
+        h("td", {}, line.name), cell(a, line, 0), cell(b, line, 1),
+        h("td", { class: `num ${direction(line.change)}` }, legato.signed(line.change)))))));
   }
 
   function rewards(a, b) {
@@ -46,14 +50,17 @@
     });
     return legato.columns(shares[0].map((_, i) => ({
       label: (i / (shares[0].length - 1)).toFixed(1),
-      parts: [{ cls: "series-a", name: a.name, value: shares[0][i] }, { cls: "series-b", name: b.name, value: shares[1][i] }],
+      parts: [
+        { cls: "series-a", name: a.name, value: shares[0][i] },
+        { cls: "series-b", name: b.name, value: shares[1][i] },
+      ],
     })), { yFormat: legato.percent });
   }
 
   function times(run) {
     const total = run.rows.reduce((sum, r) => sum + r.total_s, 0);
-    const parts = run.phases.map((name, i) => ({
-      cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value: run.rows.reduce((sum, r) => sum + r.phases_s[i], 0) }));
+    const parts = run.phases.map((name, i) =>
+      legato.phase(name, run.rows.reduce((sum, r) => sum + r.phases_s[i], 0)));
     return [h("h3", {}, run.name), legato.stack(parts, total)];
   }
 
@@ -63,7 +70,9 @@
     const walk = (x, y, name) => {
       if (text(x) === text(y)) return;
       if (x && y && typeof x === "object" && typeof y === "object" && !Array.isArray(x)) {
-        for (const key of new Set([...Object.keys(x), ...Object.keys(y)])) walk(x[key], y[key], name ? `${name}.${key}` : key);
+        for (const key of new Set([...Object.keys(x), ...Object.keys(y)])) {
+          walk(x[key], y[key], name ? `${name}.${key}` : key);
+        }
       } else differing.push([name, text(x), text(y)]);
     };
     walk(a.settings, b.settings, "");

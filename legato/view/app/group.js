@@ -24,19 +24,28 @@
       h("h3", {}, h("a", { href: legato.rolloutLink(run, row) }, `attempt ${row.attempt}`),
         row.attempt_try ? ` try ${row.attempt_try}` : ""),
       h("p", {}, legato.rewardChip(row.reward), " ", legato.badge(row)),
-      h("p", { class: "note" }, `advantage ${legato.signed(row.advantage)} · ${legato.count(row.steps, "step")} · ${legato.seconds(row.total_s)}`),
+      h("p", { class: "note" }, [`advantage ${legato.signed(row.advantage)}`,
+        legato.count(row.steps, "step"), legato.seconds(row.total_s)].join(" · ")),
       row.error_kind ? h("p", { class: "error" }, `${row.error_kind}: ${row.error}`) : null,
       h("p", { class: "note" }, row.verdict),
     ];
     if (!detail) return h("div", { class: "attempt" }, head);
-    const steps = detail.steps.map((step, i) =>
-      h("a", { class: "thumb", href: legato.rolloutLink(run, row, i) },
-        legato.shown(run, detail.images[step.image], legato.actionsOf(step), detail.screen, `step ${i + 1}`),
-        h("span", { class: "caption" }, `${i + 1}  ${legato.saidOf(step)}`)));
-    const end = legato.imageNamed(detail, detail.final_screenshot);
-    return h("div", { class: "attempt" }, head, legato.checks(detail.score), steps,
-      end ? h("div", { class: "thumb" }, legato.shown(run, end, [], detail.screen, "end"), h("span", { class: "caption" }, "end")) : null);
+    return h("div", { class: "attempt" }, head, legato.checks(detail.score), legato.cells(run, row, detail));
   }
+
+  // A small picture for every step, with its actions, and one for the end.
+  legato.cells = (run, row, detail) => {
+    const cells = detail.steps.map((step, i) => {
+      const image = step.image === null ? null : detail.images[step.image];
+      return h("a", { class: "thumb", href: legato.rolloutLink(run, row, i) },
+        legato.shown(run, image, legato.actionsOf(step), detail.screen, `step ${i + 1}`),
+        h("span", { class: "caption" }, `${i + 1}  ${legato.saidOf(step)}`));
+    });
+    const end = legato.imageNamed(detail, detail.final_screenshot);
+    if (!end) return cells;
+    return [...cells, h("div", { class: "thumb" },
+      legato.shown(run, end, [], detail.screen, "end"), h("span", { class: "caption" }, "end"))];
+  };
 
   // The last screenshot of a rollout may be in no prompt; its size is then that of the others.
   legato.imageNamed = (detail, sha256) => {
@@ -44,6 +53,15 @@
     return detail.images.find((image) => image.sha256 === sha256)
       || { sha256, width: detail.images[0]?.width, height: detail.images[0]?.height };
   };
+
+  function warning(run, rewards) {
+    if (rewards.length < run.min_group) {
+      return h("p", { class: "note" }, "Too few verdicts for advantages: this group is not trained.");
+    }
+    if (Math.min(...rewards) < Math.max(...rewards)) return null;
+    return h("p", { class: "note" },
+      "All rewards are the same: every advantage is 0, nothing is learned from this group.");
+  }
 
   legato.groupPage = async (key, groupId) => {
     const run = await legato.run(key);
@@ -69,10 +87,7 @@
           ["success", legato.percent(legato.mean(rewards.map((r) => (r >= 1 ? 1 : 0))))],
           ["tries", rows.length],
         ]),
-        rewards.length >= run.min_group && Math.min(...rewards) === Math.max(...rewards)
-          ? h("p", { class: "note" }, "All rewards are the same: every advantage is 0, nothing is learned from this group.") : null,
-        rewards.length < run.min_group
-          ? h("p", { class: "note" }, "Too few verdicts for advantages: this group is not trained.") : null,
+        warning(run, rewards),
         h("div", { class: "attempts" }, rows.map((row, i) => column(run, row, details[i]))),
       ],
     };

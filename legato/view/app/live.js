@@ -6,8 +6,11 @@
   const EVERY_MS = 1000;
 
   const NAMES = {
-    reset: ["phase-reset", "task set-up"], settle: ["phase-settle", "first screen"], model: ["phase-model", "asking the model"],
-    act: ["phase-act", "acting"], grade: ["phase-grade", "grading"],
+    reset: ["phase-reset", "task set-up"],
+    settle: ["phase-settle", "first screen"],
+    model: ["phase-model", "asking the model"],
+    act: ["phase-act", "acting"],
+    grade: ["phase-grade", "grading"],
   };
 
   function tile(key, board, desktop, old) {
@@ -23,11 +26,14 @@
       canvas.dataset.sha = sha;
       box.append(canvas);
     }
-    if (shot && desktop.actions.length) box.append(legato.overlay(desktop.actions, board.screen || [shot.width, shot.height]));
+    if (shot && desktop.actions.length) {
+      box.append(legato.overlay(desktop.actions, board.screen || [shot.width, shot.height]));
+    }
+    const since = legato.seconds(Math.max(0, Date.now() / 1000 - desktop.since));
     return h("figure", { class: "desktop", "data-key": `${key}/${board.name}/${desktop.slot}` }, box,
       h("figcaption", {},
         h("span", { class: `swatch ${cls}` }), h("b", {}, `${desktop.slot} `), words,
-        h("span", { class: "note" }, ` ${legato.seconds(Math.max(0, Date.now() / 1000 - desktop.since))} · step ${desktop.steps + 1}`),
+        h("span", { class: "note" }, ` ${since} · step ${desktop.steps + 1}`),
         h("div", {}, desktop.rollout_id),
         h("div", { class: "said" }, desktop.reply)));
   }
@@ -58,7 +64,8 @@
         h("h2", {}, h("a", { href: legato.link("run", key) }, runs[key].name),
           h("span", { class: "count" }, ` ${run.records} rollouts recorded`)),
         run.boards.length ? run.boards.map((board) => [tally(board),
-          h("div", { class: "desktops" }, board.desktops.map((d) => tile(key, board, d, old.get(`${key}/${board.name}/${d.slot}`))))])
+          h("div", { class: "desktops" }, board.desktops.map((desktop) =>
+            tile(key, board, desktop, old.get(`${key}/${board.name}/${desktop.slot}`))))])
           : legato.empty("nobody is collecting into this run now"))));
       await Promise.all(state.runs.map((run, key) => {
         const grown = counts[key] >= 0 && run.records !== counts[key];

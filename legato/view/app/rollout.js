@@ -13,7 +13,7 @@
       if (length > 0) rows.push({ label, parts, from: at, number });
       at += length;
     };
-    const one = (name, value) => [{ cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value }];
+    const one = (name, value) => [legato.phase(name, value)];
     const sum = (parts, i) => parts.reduce((total, p) => total + p[i].value, 0);
     const steps = detail.steps.map(legato.stepParts);
     add("reset", [...one("reset_s", t.reset_s), ...one("wait_after_reset_s", t.wait_after_reset_s),
@@ -33,20 +33,15 @@
     h("span", { class: "value" }, legato.seconds(row.parts.reduce((s, p) => s + p.value, 0))))));
   }
 
-  function strip(run, row, detail, open) {
-    const cells = detail.steps.map((step, i) =>
-      h("a", { class: i === open ? "thumb current" : "thumb", href: legato.rolloutLink(run, row, i) },
-        legato.shown(run, step.image === null ? null : detail.images[step.image], legato.actionsOf(step), detail.screen, `step ${i + 1}`),
-        h("span", { class: "caption" }, `${i + 1}  ${legato.saidOf(step)}`)));
-    const end = legato.imageNamed(detail, detail.final_screenshot);
-    if (end) cells.push(h("div", { class: "thumb" }, legato.shown(run, end, [], detail.screen, "end"), h("span", { class: "caption" }, "end")));
-    return h("nav", { class: "strip", "aria-label": "film strip" }, cells);
+  function strip(run, row, detail) {
+    return h("nav", { class: "strip", "aria-label": "film strip" }, legato.cells(run, row, detail));
   }
 
   function head(run, row, detail) {
     const error = detail.error ? h("p", { class: "error" }, `${detail.error.kind}: ${detail.error.message}`) : null;
-    const extra = Object.keys(detail.extra || {}).length
-      ? h("details", {}, h("summary", {}, "Extra"), h("pre", { class: "text" }, JSON.stringify(detail.extra, null, 1))) : null;
+    const extra = Object.keys(detail.extra).length
+      ? h("details", {}, h("summary", {}, "Extra"),
+        h("pre", { class: "text" }, JSON.stringify(detail.extra, null, 1))) : null;
     return h("section", { class: "card wide verdict" },
       h("div", { class: "facts" },
         legato.rewardChip(row.reward), legato.badge(row),
@@ -101,7 +96,7 @@
       mark();
     };
     legato.goStep = go;
-    film.append(strip(run, row, detail, open));
+    film.append(strip(run, row, detail));
     film.addEventListener("click", (event) => {
       const cell = event.target.closest("a.thumb");
       if (!cell || event.ctrlKey || event.metaKey || event.shiftKey) return;

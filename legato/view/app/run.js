@@ -40,7 +40,10 @@
     ]);
   };
 
-  const COLUMNS = ["rollout", "task", "status", "reward", "advantage", "steps", "time", "model", "version", "verdict or error"];
+  const COLUMNS = [
+    "rollout", "task", "status", "reward", "advantage", "steps", "time", "model", "version",
+    "verdict or error",
+  ];
 
   function tableRow(run, row) {
     const model = row.phases_s[run.phases.indexOf("model_s")];
@@ -141,8 +144,10 @@
   }
 
   function settings(run) {
-    const sessions = run.sessions.map((s, i) =>
-      [`session ${i}`, `${legato.moment(s.started_at)} – ${s.ended_at ? legato.moment(s.ended_at) : "open, or killed"}`]);
+    const sessions = run.sessions.map((s, i) => {
+      const end = s.ended_at ? legato.moment(s.ended_at) : "open, or killed";
+      return [`session ${i}`, `${legato.moment(s.started_at)} – ${end}`];
+    });
     return h("details", { class: "card wide" }, h("summary", {}, "Settings"),
       h("dl", { class: "pairs" }, [...flat(run.settings), ...sessions].map(([name, value]) =>
         [h("dt", {}, name), h("dd", {}, value)])));

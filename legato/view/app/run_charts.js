@@ -59,7 +59,7 @@
     if (versions.length < 2) return null;
     const points = (value) => versions.map(([version, rows], i) => {
       const y = legato.mean(rows.map(value));
-      return [versions.length === 1 ? 0.5 : i / (versions.length - 1), y, `version ${version}: ${legato.number(y)} over ${rows.length}`];
+      return [i / (versions.length - 1), y, `version ${version}: ${legato.number(y)} over ${rows.length}`];
     });
     const labels = [[0, versions[0][0]], [1, versions[versions.length - 1][0]]];
     return legato.section("Success by policy version",
@@ -88,13 +88,16 @@
       ...["policy", "env", "grade"].map((kind) => ({
         name: `${kind} error`, value: count((r) => r.error_kind === kind), cls: "bad", href: link("error", kind) })),
       ...["time", "context"].map((by) => ({
-        name: `truncated by ${by}`, value: count((r) => r.truncated_by === by), cls: "part", href: link("status", "truncated") })),
+        name: `truncated by ${by}`, value: count((r) => r.truncated_by === by), cls: "part",
+        href: link("status", "truncated") })),
       { name: "with invalid actions", value: count((r) => r.invalid > 0), cls: "part", href: link("error", "action") },
       ...["cancelled", "surplus", "skipped"].map((s) => ({
         name: s, value: count((r) => r.status === s), cls: "dim", href: link("status", s) })),
     ].filter((item) => item.value);
     const most = Math.max(1, ...items.map((i) => i.value));
-    const messages = [...legato.byKey(run.rows.filter((r) => r.error), (r) => r.error.replace(/[0-9]+/g, "#").slice(0, 120))]
+    // Messages that differ in numbers only are one kind.
+    const kind = (row) => row.error.replace(/[0-9]+/g, "#").slice(0, 120);
+    const messages = [...legato.byKey(run.rows.filter((r) => r.error), kind)]
       .sort((a, b) => b[1].length - a[1].length).slice(0, 5);
     return legato.section("Failures by kind",
       items.length ? legato.bars(items.map((i) => ({ ...i, share: i.value / most }))) : legato.empty("none"),
@@ -106,10 +109,12 @@
     const sums = run.phases.map((_, i) => run.rows.reduce((sum, r) => sum + r.phases_s[i], 0));
     const names = [...run.phases, "other"];
     const values = [...sums, Math.max(0, total - sums.reduce((a, b) => a + b, 0))];
-    const parts = names.map((name, i) => ({ cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value: values[i] }));
+    const parts = names.map((name, i) => legato.phase(name, values[i]));
     const most = Math.max(1e-9, ...values);
     return legato.section("Where the time went", legato.stack(parts, total),
-      legato.bars(parts.map((p) => ({ name: p.name, value: p.value / (total || 1), share: p.value / most, cls: p.cls, note: legato.seconds(p.value) })), legato.percent));
+      legato.bars(parts.map((p) => ({
+        ...p, value: p.value / (total || 1), share: p.value / most, note: legato.seconds(p.value),
+      })), legato.percent));
   }
 
   function utilisation(run) {
@@ -134,33 +139,39 @@
     const points = (values) => values.map((v, i) => [i / (bins - 1), v]);
     const busy = [...asking, ...working].reduce((a, b) => a + b, 0) / (bins * (told || peak));
     return legato.section("Desktops at work over time",
-      legato.legend([["phase-act", "desktop at work"], ["phase-model", "waiting for the model, spread evenly over each rollout"]]),
+      legato.legend([["phase-act", "desktop at work"],
+        ["phase-model", "waiting for the model, spread evenly over each rollout"]]),
       legato.areas([{ cls: "phase-act", name: "desktop at work", points: points(working) },
         { cls: "phase-model", name: "waiting for the model", points: points(asking) }],
       { yMax: peak, xLabels: [[0, "0"], [1, legato.seconds(last - first)]] }),
-      h("p", { class: "note" }, `${legato.percent(busy)} of ${told ? `${told} desktops` : "the most at once"} leased on average`));
+      h("p", { class: "note" },
+        `${legato.percent(busy)} of ${told ? `${told} desktops` : "the most at once"} leased on average`));
   }
 
   function slowest(run) {
-    const rows = run.slowest.map(([seconds, n, step, model, act, wait, obs]) => {
+    if (!run.slowest.length) return legato.section("Slowest steps", legato.empty("no steps yet"));
+    const rows = run.slowest.map(([seconds, n, step, ...parts]) => {
       const row = run.rows[n];
-      const parts = [["model_s", model], ["act_s", act], ["wait_s", wait], ["obs_s", obs]].map(([name, value]) => ({
-        cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value }));
-      return h("tr", {}, h("td", {}, h("a", { href: legato.rolloutLink(run, row, step) }, `${row.rollout_id} step ${step + 1}`)),
-        h("td", { class: "num" }, legato.seconds(seconds)), h("td", { class: "bar-cell" }, legato.stack(parts, run.slowest[0][0])));
+      const stack = ["model_s", "act_s", "wait_s", "obs_s"].map((name, i) => legato.phase(name, parts[i]));
+      return h("tr", {},
+        h("td", {}, h("a", { href: legato.rolloutLink(run, row, step) }, `${row.rollout_id} step ${step + 1}`)),
+        h("td", { class: "num" }, legato.seconds(seconds)),
+        h("td", { class: "bar-cell" }, legato.stack(stack, run.slowest[0][0])));
     });
-    return legato.section("Slowest steps", rows.length ? h("div", { class: "tall" }, h("table", {}, h("tbody", {}, rows))) : legato.empty("no steps yet"));
+    return legato.section("Slowest steps", h("div", { class: "tall" }, h("table", {}, h("tbody", {}, rows))));
   }
 
   function gaps(run) {
     if (!run.gaps.length) return null;
     const yMax = Math.max(1e-6, ...run.gaps.map(([, , max]) => max));
     const last = run.gaps[run.gaps.length - 1][0] || 1;
-    const series = (i) => run.gaps.map((g) => [g[0] / last, g[i], `turn ${g[0] + 1}: ${g[i].toExponential(1)} over ${g[3]} rollouts`]);
+    const series = (i) => run.gaps.map((gap) => [gap[0] / last, gap[i],
+      `turn ${gap[0] + 1}: ${gap[i].toExponential(1)} over ${gap[3]} rollouts`]);
     return legato.section("Trainer against server: logprob gap by turn",
       legato.legend([["series-a", "mean |gap|"], ["series-b", "largest"]]),
-      legato.lines([{ cls: "series-a", name: "mean", points: series(1) }, { cls: "series-b", name: "largest", points: series(2) }],
-        { yMax, yFormat: (v) => (v ? v.toExponential(0) : "0"), xLabels: [[0, "turn 1"], [1, `turn ${last + 1}`]] }));
+      legato.lines([{ cls: "series-a", name: "mean", points: series(1) },
+        { cls: "series-b", name: "largest", points: series(2) }],
+      { yMax, yFormat: (v) => (v ? v.toExponential(0) : "0"), xLabels: [[0, "turn 1"], [1, `turn ${last + 1}`]] }));
   }
 
   legato.runCharts = (run) => h("div", { class: "charts" },

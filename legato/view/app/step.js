@@ -6,8 +6,8 @@
 
   legato.stepParts = (step) => {
     const sum = (key) => step.actions.reduce((total, a) => total + a[key], 0);
-    return [["model_s", step.model.seconds], ["act_s", sum("act_s")], ["wait_s", sum("wait_s")], ["obs_s", sum("obs_s")]]
-      .map(([name, value]) => ({ cls: legato.PHASES[name][0], name: legato.PHASES[name][1], value }));
+    return [legato.phase("model_s", step.model.seconds),
+      ...["act_s", "wait_s", "obs_s"].map((name) => legato.phase(name, sum(name)))];
   };
 
   legato.seenAfter = (detail, number) => {
@@ -46,7 +46,8 @@
   function part(run, detail, one) {
     if (one.text !== undefined) return h("pre", { class: "text" }, one.text);
     const image = legato.imageNamed(detail, one.image);
-    return h("div", { class: "inline-picture" }, legato.shown(run, image, [], detail.screen, "a picture of the prompt", 520));
+    return h("div", { class: "inline-picture" },
+      legato.shown(run, image, [], detail.screen, "a picture of the prompt", 520));
   }
 
   function message(run, detail, index) {
@@ -79,14 +80,18 @@
   function facts(detail, step) {
     const m = step.model;
     const version = step.version_last ? `${step.version} → ${step.version_last}` : step.version;
+    const cached = m.cached_tokens === null ? "" : ` (${m.cached_tokens} cached)`;
     const pairs = [
       ["policy version", version],
       ["finish", step.finish_reason],
-      ["tokens", `${legato.number(m.prompt_tokens)} in${m.cached_tokens === null ? "" : ` (${m.cached_tokens} cached)`}, ${legato.number(m.completion_tokens)} out`],
+      ["tokens", `${legato.number(m.prompt_tokens)} in${cached}, ${legato.number(m.completion_tokens)} out`],
       ["model call", `${legato.seconds(m.seconds)}${m.attempts > 1 ? `, ${m.attempts} attempts` : ""}`],
       ["sampling", Object.entries(step.sampling).map(([k, v]) => `${k} ${JSON.stringify(v)}`).join(", ")],
     ];
-    if (step.gap) pairs.push(["trainer − server", `mean ${step.gap[1].toExponential(1)}, largest ${step.gap[2].toExponential(1)} nats`]);
+    if (step.gap) {
+      const [mean, largest] = step.gap.slice(1).map((nats) => nats.toExponential(1));
+      pairs.push(["trainer − server", `mean ${mean}, largest ${largest} nats`]);
+    }
     return h("dl", { class: "pairs" }, pairs.map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
   }
 
