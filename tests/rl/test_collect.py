@@ -412,16 +412,22 @@ def test_a_second_interrupt_does_not_wait_for_a_hanging_desktop(
     assert running.returncode == 130
 
 
-def test_two_runs_cannot_write_one_directory(tasks: Path, tmp_path: Path) -> None:
+def test_two_runs_cannot_write_one_directory(
+    server: ModelServer, tasks: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    with ModelServer(reply="click 1 1", delay=0.3) as server:
-        first = start(server.url, tasks, out)
-        wait_for_records(out, 1)
+    server.always = Hang()
+    first = start(server.url, tasks, out)
+    try:
+        until = time.monotonic() + 30
+        while not any(r.body for r in server.requests) and time.monotonic() < until:
+            time.sleep(0.02)
         second = run(server.url, tasks, out)
         assert second.returncode == 2
         assert "another process" in second.stderr
-        first.communicate(timeout=30)
-        assert first.returncode == 0
+    finally:
+        first.kill()
+        first.communicate(timeout=10)
 
 
 def test_a_run_is_not_resumed_with_other_settings(

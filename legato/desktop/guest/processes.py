@@ -22,6 +22,8 @@ CAPTURE = 2**20
 """Bytes kept of each of a command's two streams."""
 TAIL = 4096
 """Bytes kept of the last output of a launched program, for its error message."""
+FREEZE_S = 5.0
+"""Longest that stopping every process may take, in seconds."""
 SPARE_PROCESSES = 64
 """Left to the guest program when the agent has used up its own."""
 
@@ -175,12 +177,26 @@ class Processes:
     def freeze(self, keep: Sequence[int]) -> None:
         """Stop every process but those in ``keep``; none of them can undo it.
 
-        The kernel makes ``kill(-1)`` atomic against ``fork``: no child slips away.
+        The kernel makes ``kill(-1)`` atomic against ``fork``: no child slips away. One that is
+        just sending SIGCONT itself may still wake another, so this is repeated until all are
+        seen to be stopped: from then on nobody is left who could wake anybody. Raises
+        ``NotClean`` if that takes longer than :data:`FREEZE_S`.
         """
-        try:
-            os.kill(-1, signal.SIGSTOP)
-        except ProcessLookupError:
-            return
+        until = time.monotonic() + FREEZE_S
+        while True:
+            try:
+                os.kill(-1, signal.SIGSTOP)
+            except ProcessLookupError:
+                return
+            settled = min(until, time.monotonic() + 0.2)
+            while running := [pid for pid in _running() if pid not in keep]:
+                if time.monotonic() > settled:
+                    break
+                time.sleep(0.002)  # a signal takes effect when its process is next scheduled
+            if not running:
+                break
+            if time.monotonic() > until:
+                raise NotClean(f"processes {running} could not be stopped")
         for pid in keep:
             os.kill(pid, signal.SIGCONT)
 
@@ -270,6 +286,22 @@ class _Collector:
             self._selector.unregister(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+def _running() -> list[int]:
+    """Every process of the namespace but ourselves that is neither stopped nor dead."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                state = file.read().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue  # ended meanwhile
+        if state not in (b"T", b"t", b"Z", b"X"):
+            found.append(int(entry))
+    return found
 
 
 def _bound_processes(limit: int) -> int | None:

@@ -204,6 +204,20 @@ def test_a_taken_port_fails(machine: Machine, echo: None) -> None:
         machine.expose(7000, machine.scratch / "echo")
 
 
+def test_processes_that_wake_each_other_are_frozen_all_the_same(
+    machine: Machine, desktop: LocalDesktop
+) -> None:
+    wake = "import os, signal\nwhile True: os.kill(-1, signal.SIGCONT)"
+    for _ in range(6):
+        machine.launch(["/usr/bin/python3", "-c", wake], wait_window=False)
+    machine.freeze()
+    for _ in range(5):
+        states = machine.run(["ps", "-eo", "state=,args="]).stdout.split("\n")
+        wakers = [line for line in states if "SIGCONT" in line]
+        assert len(wakers) == 6
+        assert all(line.startswith("T") for line in wakers), wakers
+
+
 def test_a_frozen_machine_stands_still_and_can_still_be_read(
     machine: Machine, desktop: LocalDesktop
 ) -> None:
