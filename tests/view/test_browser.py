@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -21,24 +19,11 @@ from legato.view.serve import ViewServer
 from legato.view.site import write_site
 from tests.rl.factories import make_group, make_rollout
 from tests.view.chromium import Browser
-from tests.view.hostile import PAYLOADS, make_hostile_run
-from tests.view.runs import make_run
+from tests.view.pages import open_page, rollout_link
 
 pytestmark = pytest.mark.browser
 
-SHOWN = "document.title.endsWith('· legato') && !!document.querySelector('main > *')"
 SIZES = [(1440, 900), (800, 900)]
-
-
-def open_page(browser: Browser, url: str, fragment: str = "/") -> None:
-    browser.open("about:blank")
-    browser.open(f"{url}#{fragment}")
-    browser.wait(f"location.hash === {json.dumps('#' + fragment)} && {SHOWN}")
-
-
-def rollout_link(record: Any, step: int | None = None, run: int = 0) -> str:
-    end = "" if step is None else f"/{step}"
-    return f"/run/{run}/rollout/{quote(record['rollout_id'], safe='')}{end}"
 
 
 @pytest.fixture(scope="module")
@@ -370,118 +355,6 @@ def test_a_picture_that_is_missing_is_said(
     record = next(read_records(fake_run))
     open_page(browser, index.as_uri(), rollout_link(record, 0))
     browser.wait("document.querySelector('.pictures').innerText.includes('picture missing')")
-
-
-# --- nothing that was recorded can run ---------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("hostile") / "run"
-    make_hostile_run(path)
-    return path
-
-
-@pytest.mark.parametrize("way", ["folder", "server"])
-def test_nothing_that_was_recorded_can_run(
-    way: str, browser: Browser, hostile_run: Path, tmp_path: Path
-) -> None:
-    def check(page: str) -> None:
-        assert browser.eval("window.pwned") is None, page
-        assert browser.eval("({}).pwned") is None, page
-        assert browser.eval(_FOREIGN) == [], page
-
-    def walk(url: str) -> None:
-        records = list(read_records(hostile_run))
-        open_page(browser, url, "/run/0")
-        for payload in PAYLOADS:
-            plain = " ".join(payload.split())
-            assert plain in " ".join(browser.text().split()), payload
-        check("run")
-        for payload in PAYLOADS:
-            open_page(browser, url, f"/run/0/group/{quote(payload, safe='')}")
-            check(payload)
-            assert browser.eval("document.querySelectorAll('.attempt').length") == 3
-        for record in records[:: 1 if way == "folder" else 5]:
-            open_page(browser, url, rollout_link(record, 1))
-            browser.eval("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-            check(record["rollout_id"])
-            payload = record["task_id"]
-            texts = browser.eval(
-                "[...document.querySelectorAll('pre.text')].map((p) => p.textContent)"
-            )
-            assert payload in texts
-        for key in ("text", "task", "sort", "status"):
-            for payload in PAYLOADS[:4]:
-                open_page(browser, url, f"/run/0?{key}={quote(payload, safe='')}")
-                check(payload)
-        asked = [r for r in browser.requests() if not r.startswith(("about:", url.split("#")[0]))]
-        assert [r for r in asked if not r.startswith(url.rpartition("/")[0])] == []
-        assert browser.complaints() == []
-
-    if way == "folder":
-        walk(write_site([hostile_run], tmp_path / "view").as_uri())
-    else:
-        with ViewServer([hostile_run]) as server:
-            walk(server.url)
-
-
-# Elements and attributes that the viewer itself never makes.
-_FOREIGN = """(() => {
-  const found = [];
-  for (const node of document.querySelectorAll("*")) {
-    const { tagName } = node;
-    if (["IFRAME", "OBJECT", "EMBED", "BASE", "TEXTAREA"].includes(tagName)) found.push(tagName);
-    const source = node.getAttribute("src") || "";
-    if (tagName === "SCRIPT" && !/^(app|data)\\/[\\w/-]+\\.js/.test(source)) found.push("script");
-    for (const { name, value } of node.attributes) {
-      if (name.startsWith("on")) found.push(name);
-      if (name === "href" && tagName === "A" && !value.startsWith("#/")) found.push(value);
-    }
-  }
-  return found;
-})()"""
-
-
-def test_the_policy_holds_even_if_a_script_got_in(site: str, browser: Browser) -> None:
-    """The second line of defence: what the page itself would never do is refused as well."""
-    open_page(browser, site, "/run/0")
-    browser.eval(
-        "(() => { const s = document.createElement('script'); s.textContent = 'window.pwned = 1';"
-        "document.body.append(s); const d = document.createElement('div');"
-        "d.innerHTML = '<img src=x onerror=\"window.pwned=1\">'; document.body.append(d); })()"
-    )
-    browser.eval("new Promise((done) => setTimeout(done, 300))")
-    assert browser.eval("window.pwned") is None
-    assert any("Content Security Policy" in c for c in browser.complaints())
-
-
-# --- live --------------------------------------------------------------------------------------
-
-
-def test_the_desktops_are_seen_at_work(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    running = threading.Thread(
-        target=make_run, args=(path,), kwargs={"tasks": 3, "group": 4, "seconds": 1.0}
-    )
-    running.start()
-    try:
-        while not (path / "run.json").exists():
-            running.join(0.05)
-        with ViewServer([path], live=True) as server:
-            browser.open(server.url)
-            browser.wait("document.querySelectorAll('.desktop canvas[data-painted]').length >= 2")
-            assert "asking the model" in browser.text()
-            browser.wait("document.querySelector('.count').innerText.match(/[1-9]\\d* rollouts/)")
-            running.join(60)
-            browser.wait("document.body.innerText.includes('nobody is collecting')")
-            open_page(browser, server.url.split("#")[0], "/run/0")
-            records = len(list(read_records(path)))
-            assert browser.eval("document.querySelectorAll('.rollouts tbody tr').length") == records
-    finally:
-        running.join(60)
-    # A picture may be gone between the question for the board and that for the picture.
-    assert [c for c in browser.complaints() if "/live/0/" not in c] == []
 
 
 def _choose(browser: Browser, name: str, value: str) -> None:
