@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from legato.errors import ConfigError
+from legato.rl.harness import make_harness
+from legato.tasks.suites import SUITES
 from legato_trl import LegatoGRPOConfig, load_recipe
 from legato_trl.prompts import as_dataset, held_out_tasks, training_tasks
+from legato_trl.recipe import recipe_dir
 
 GOOD: dict[str, Any] = {
     "suite": "buttons/press",
@@ -110,6 +113,37 @@ def test_held_out_variants_are_never_trained_on(tmp_path: Path) -> None:
 
 
 # --- recipes -----------------------------------------------------------------------------------
+
+
+RECIPES = sorted(path.stem for path in recipe_dir().glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_composes_and_its_tasks_load(name: str) -> None:
+    recipe = load_recipe(name, ["model=m", "++trainer.use_cpu=true"])
+    assert recipe.trainer.num_generations >= 2
+    assert training_tasks(recipe.trainer)
+    settings = recipe.trainer.settings("m", "t")
+    assert settings.rollout.group == recipe.trainer.num_generations
+    settings.desktop.factory()
+    assert make_harness(settings.harness.name, tokenizer=None, **settings.harness.options)
+
+
+def test_every_suite_has_a_recipe() -> None:
+    chosen = [load_recipe(n, ["model=m", "++trainer.use_cpu=true"]).trainer for n in RECIPES]
+    assert {str(trainer.suite).partition("/")[0] for trainer in chosen} == set(SUITES)
+
+
+def test_the_large_models_have_recipes() -> None:
+    for name, model, harness in (
+        ("qwen3_vl_8b", "Qwen/Qwen3-VL-8B-Instruct", "qwen3_vl"),
+        ("qwen3_5_9b", "Qwen/Qwen3.5-9B", "qwen3_5"),
+    ):
+        recipe = load_recipe(name, ["++trainer.use_cpu=true"])
+        assert recipe.model == model
+        assert recipe.trainer.settings("m", "t").harness.name == harness
+        assert recipe.trainer.weight_sync == "trl"
+        assert recipe.trainer.vllm_mode == "server"
 
 
 def test_a_recipe_takes_overrides(tmp_path: Path) -> None:
