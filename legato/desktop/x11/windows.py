@@ -19,6 +19,8 @@ ANSWER_S = 5.0
 _TO_MANAGER = EventMask.SubstructureRedirect | EventMask.SubstructureNotify
 _STATIC_GRAVITY = 10
 """Positions are those of the window itself, not of its frame."""
+_REMOVE = 0
+"""Of a state of a window (``_NET_WM_STATE``)."""
 _FROM_PAGER = 2
 """EWMH source indication: the window manager obeys, without its focus-stealing rules."""
 
@@ -76,6 +78,9 @@ class Windows:
     def place(self, window: int, x: int, y: int, width: int, height: int) -> None:
         """Put the inside of a window (its frame apart) there; it may insist on its own size."""
         self._must_exist(window)
+        sides = (self._x.atom(f"_NET_WM_STATE_MAXIMIZED_{side}") for side in ("VERT", "HORZ"))
+        # A window that fills the screen stays where it is.
+        self._tell(window, "_NET_WM_STATE", _REMOVE, *sides, _FROM_PAGER)
         have = _STATIC_GRAVITY | 0b1111 << 8 | _FROM_PAGER << 12
         self._tell(window, "_NET_MOVERESIZE_WINDOW", have, x, y, width, height)
 
