@@ -27,6 +27,7 @@ from tests.rl.harness.transformers_oracle import Oracle, transformers_oracle
 
 pytestmark = [pytest.mark.vllm, pytest.mark.desktop]
 
+TASKS = REPO / "recipes" / "tasks" / "demo.json"
 CAP = 2
 TEMPERATURE = 0.7
 PHASES = {
@@ -68,7 +69,7 @@ def legato(
 
 def collect_args(vllm: Vllm, out: Path, *more: str) -> list[str]:
     return [
-        "collect", "--tasks", str(REPO / "recipes" / "tasks" / "demo.json"), "--out", str(out),
+        "collect", "--tasks", str(TASKS), "--out", str(out),
         "--policy-url", vllm.url, "--model", vllm.model, "--tokenizer", str(vllm.checkpoint),
         "--harness", "compact", "--max-tokens", "24", *more,
     ]  # fmt: skip
@@ -116,9 +117,8 @@ def test_the_cap_on_requests_holds_at_the_server(batch: Batch) -> None:
 def test_every_field_of_the_record(batch: Batch) -> None:
     records = batch.records
     finals = [r for r in records if r["status"] in ("ok", "truncated")]
-    assert Counter(r["group_id"] for r in finals) == dict.fromkeys(
-        ("edit-text-1", "tidy-files-2", "web-settings-3"), 2
-    )
+    tasks = json.loads(TASKS.read_text())
+    assert Counter(r["group_id"] for r in finals) == {task["task_id"]: 2 for task in tasks}
     assert len({r["rollout_id"] for r in records}) == len(records)
     for record in records:
         assert record["schema"] == SCHEMA
