@@ -2,7 +2,8 @@
 
 A group wants ``size`` verdicts on one task. It starts ``size + extra`` attempts, closes as soon
 as ``size`` of them have a verdict, and starts a new attempt for each one that infrastructure took
-(at most ``size`` times). An attempt number is final once and only once; only its tries may repeat.
+(at most ``size`` times in one run: a resumed run may replace what an outage took from the last
+one). An attempt number is final once and only once; only its tries may repeat.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Group:
     rewards: dict[int, float] = field(default_factory=dict)
     """Verdicts that count, by attempt number."""
     refills: int = 0
+    """Attempts started in place of lost ones since :meth:`begin`."""
     _next: int = 0
     _tries: dict[int, int] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)
@@ -65,8 +67,7 @@ class Group:
             if status in VERDICTS and reward is not None:
                 self.rewards[attempt] = reward
             lost += status is Status.ERROR
-        self.refills = min(self.size, lost)
-        planned = self.size + self.extra + self.refills
+        planned = self.size + self.extra + lost
         self._next = max(planned, 1 + max(self._final, default=-1))
         if self.closed:
             return ()
