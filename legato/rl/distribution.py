@@ -48,6 +48,12 @@ NOISY = 0.25
 MARK = 5.0
 """How many tolerances an error would have to be seen as, for its absence to prove anything."""
 
+LIKELY = 0.1
+"""Tokens of a larger share are banned first, to see what lies below them."""
+
+FLATTENING = 8
+"""Most rounds of that. A model trained to begin its replies in one of a few ways needs several."""
+
 Top = tuple[tuple[str, float], ...]
 """Most likely tokens, as the server names them, with log-probabilities."""
 Query = Callable[[Prompt, Sampling], Awaitable[Top]]
@@ -125,11 +131,11 @@ async def check_bans(
         # a model that is sure of one token says nothing about the rest until that is banned
         base = whole
         before = await measure(query, prompt, base)
-        for _ in range(4):
+        for _ in range(FLATTENING):
             likely = [
                 (i, n)
                 for n, p in before.by_name.items()
-                if (i := token_id(n)) is not None and math.exp(p) > 0.3
+                if (i := token_id(n)) is not None and math.exp(p) > LIKELY
             ]
             if not likely:
                 break
