@@ -402,6 +402,8 @@ SPOILED: dict[str, Fault] = {
     "list": Raw(b"[]"),
     "number": Raw(b"1e999"),
     "binary": Raw(bytes(range(256))),
+    "a giant id": lambda a: choice(a)["token_ids"].__setitem__(0, 2**31),
+    "a giant prompt id": lambda a: a["prompt_token_ids"].__setitem__(0, 2**65),
     "no choices": lambda a: a.update(choices=[]),
     "choices of nothing": lambda a: a.update(choices=[None]),
     "choices not a list": lambda a: a.update(choices={}),

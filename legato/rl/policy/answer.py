@@ -22,6 +22,10 @@ ROUNDING = 1e-4
 """How far above 0 a log-probability may lie by rounding alone; it is then read as 0."""
 
 
+MAX_ID = 2**31
+"""Token ids lie below this: no vocabulary comes near it, and tensors of ids are 32-bit at least."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One reply as the server gave it, checked; ``prompt_ids`` still have images expanded."""
@@ -162,7 +166,7 @@ def _finish_reason(value: Any) -> Literal["stop", "length"]:
 def _ids(value: Any, name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or not all(type(i) is int and i >= 0 for i in value):
+    if not isinstance(value, list) or not all(type(i) is int and 0 <= i < MAX_ID for i in value):
         raise _bad(f"{name} is not a list of token ids")
     return tuple(value)
 
