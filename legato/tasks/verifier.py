@@ -9,6 +9,11 @@ the last optional, and may carry partial credit as ``"share"`` in [0, 1].
 Whatever else comes out is a broken verifier, :class:`~legato.errors.GradeFailure`, and never a
 verdict of 0. A judge therefore treats what the agent left behind (wrong encodings, giants,
 binaries) as failed checks.
+
+Should it break on that all the same, the question is whose doing it was. The same judge is asked
+about the same task with nothing left behind (``found`` in the evidence is ``None``). If it breaks
+on that as well, the verifier is broken; if it does not, and breaks on the agent's files again, then
+those broke it, and that is the agent's 0.
 """
 
 from __future__ import annotations
@@ -44,29 +49,54 @@ class _Verdict(BaseModel):
     checks: list[_CheckLine] = Field(min_length=1, max_length=1000)
 
 
+UNREADABLE = "what was left behind can be read"
+"""The guard that fails when the agent's files break the verifier."""
+
+
+class _Broke(GradeFailure):
+    """The judge crashed, passed a limit or said something else than a verdict."""
+
+
 def run_judge(
     judge: Path, evidence: Mapping[str, Any], *, limits: Limits | None = None
 ) -> list[Check]:
     """Run one judge on JSON-serialisable evidence and return its checks.
 
     Raises :class:`~legato.errors.GradeFailure` if it crashes, passes a limit or answers with
-    anything but a valid verdict.
+    anything but a valid verdict, and the agent's files are not to blame.
     """
     limits = limits or Limits()
+    try:
+        return _verdict(judge, evidence, limits)
+    except _Broke:
+        if evidence.get("found") is None:
+            raise
+    without = _verdict(judge, {**evidence, "found": None}, limits)
+    try:
+        return _verdict(judge, evidence, limits)  # a passing fault of ours
+    except _Broke as e:
+        void = [
+            Check(c.name, c.kind, False if c.kind == "progress" else c.passed, c.detail)
+            for c in without
+        ]
+        return [*void, Check(UNREADABLE, "guard", False, str(e)[:2000])]
+
+
+def _verdict(judge: Path, evidence: Mapping[str, Any], limits: Limits) -> list[Check]:
     raw = _run(judge, json.dumps(evidence).encode(), limits)
     try:
         verdict = _Verdict.model_validate_json(raw)
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, problem["loc"])) or "output"
-        raise GradeFailure(
+        raise _Broke(
             f"verifier {judge.name} did not return a valid verdict ({where}: {problem['msg']}); "
             f"it began with {raw[:80]!r}",
             transient=False,
         ) from None
     names = [line.name for line in verdict.checks]
     if len(set(names)) < len(names):
-        raise GradeFailure(f"verifier {judge.name} named a check twice", transient=False)
+        raise _Broke(f"verifier {judge.name} named a check twice", transient=False)
     return [Check(c.name, c.kind, c.passed, c.detail, c.share) for c in verdict.checks]
 
 
@@ -90,13 +120,11 @@ def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
                 child.wait(5.0)
             if code != 0:
                 why = f"{how_it_ended(code)}{last_line(stderr)}"
-                raise GradeFailure(f"verifier {judge.name} {why}")
+                raise _Broke(f"verifier {judge.name} {why}")
             stdout.seek(0)
             return stdout.read(limits.output_bytes + 1)
     except subprocess.TimeoutExpired:
-        raise GradeFailure(
-            f"verifier {judge.name} passed its deadline of {limits.wall_s:g} s"
-        ) from None
+        raise _Broke(f"verifier {judge.name} passed its deadline of {limits.wall_s:g} s") from None
     except OSError as e:
         raise GradeFailure(f"could not run the verifier {judge.name}: {e}") from e
 

@@ -13,7 +13,7 @@ from legato.desktop.contract import Check
 from legato.errors import GradeFailure
 from legato.tasks.host_process import Limits
 from legato.tasks.scoring import score_checks
-from legato.tasks.verifier import run_judge
+from legato.tasks.verifier import UNREADABLE, run_judge
 
 QUICK = Limits(wall_s=60.0, cpu_s=1, memory_bytes=256 * 2**20, output_bytes=2**16)
 
@@ -118,3 +118,62 @@ def test_the_score_is_the_share_of_progress_unless_a_guard_fails() -> None:
     assert "h" in score_checks(broken).output
     with pytest.raises(GradeFailure):
         score_checks([Check("g", "guard", True)])
+
+
+# --- whose doing a crash is ----------------------------------------------------------------------
+
+PICKY = """
+def judge(evidence):
+    found = evidence["found"]
+    if found is not None and found["file"] == "bomb":
+        {how}
+    done = found is not None and found["file"] == "good"
+    return [{{"name": "made", "kind": "progress", "passed": done}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise RecursionError",
+        "bytearray(2**40)",
+        "import os; os.kill(os.getpid(), 9)",
+        "while True: pass",
+        "print('not a verdict'); raise SystemExit(0)",
+    ],
+    ids=["raises", "memory", "killed", "time", "nonsense"],
+)
+def test_a_crash_that_the_agents_files_provoke_is_its_0(how: str, tmp_path: Path) -> None:
+    judge = tmp_path / "picky.py"
+    judge.write_text(PICKY.format(how=how))
+    limits = Limits(cpu_s=1, wall_s=20.0)
+    checks = run_judge(judge, {"found": {"file": "bomb"}}, limits=limits)
+    assert [check.passed for check in checks] == [False, False]
+    assert checks[-1].name == UNREADABLE
+    assert score_checks(checks).reward == 0.0
+    good = run_judge(judge, {"found": {"file": "good"}}, limits=limits)
+    assert score_checks(good).reward == 1.0
+
+
+def test_a_judge_that_crashes_without_any_files_is_broken(tmp_path: Path) -> None:
+    judge = tmp_path / "broken.py"
+    judge.write_text("def judge(evidence):\n    raise KeyError('x')\n")
+    for found in (None, {"file": "good"}):
+        with pytest.raises(GradeFailure, match="KeyError"):
+            run_judge(judge, {"found": found})
+
+
+def test_a_fault_that_passes_is_nobodys(tmp_path: Path) -> None:
+    judge = tmp_path / "once.py"
+    judge.write_text(
+        "import os, sys\n"
+        f"flag = {str(tmp_path / 'flag')!r}\n"
+        "def open_flag():\n"
+        "    return os.path.exists(flag)\n"
+        "if not open_flag():\n"
+        "    open(flag, 'w').close()\n"
+        "    sys.exit(3)\n"
+        "def judge(evidence):\n"
+        "    return [{'name': 'made', 'kind': 'progress', 'passed': True}]\n"
+    )
+    assert score_checks(run_judge(judge, {"found": {}})).reward == 1.0

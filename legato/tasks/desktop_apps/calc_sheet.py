@@ -22,8 +22,6 @@ from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
 COLUMNS = ("Item", "Shelf", "Count")
-COUNT = 2
-"""Column of the numbers."""
 _LEAST = (860, 520)
 """Smallest inside of the window, in pixels."""
 _SHEETS = ("Stock", "Depot", "Store", "Counter")
@@ -160,34 +158,26 @@ class CalcSheet(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        """From the top cell by arrow keys; the new lines one after the other at the end."""
-        row, last = 0, len(self.lines)
-        yield Key(key="ctrl+Home")
+        """Every cell by its name, in the field for it."""
+        last = len(self.lines) + 1
         for change in self.changes:
             if change.kind == "count":
-                target = next(n for n, line in enumerate(self.lines, 1) if line[0] == change.item)
-                yield from _down(target - row)
-                for _ in range(COUNT):
-                    yield Key(key="Right")
+                line = next(n for n, line in enumerate(self.lines, 2) if line[0] == change.item)
+                yield from _go_to(f"C{line}")
                 yield Type(text=f"{change.value}\n")
-                row = target + 1
-                for _ in range(COUNT):
-                    yield Key(key="Left")
                 continue
             last += 1
-            yield from _down(last - row)
+            yield from _go_to(f"A{last}")
             if change.kind == "add":
                 yield Type(text=f"{change.item}\t{change.shelf}\t{change.value}\n")
             else:
-                yield Type(text="Total\t")
-                yield Key(key="Tab")  # typed right after the other it is lost
-                # Counts from the second line of the sheet on, the first being the headings.
-                yield Type(text=f"=SUM(C2:C{last})\n")
-            row = last + 1
+                yield Type(text="Total\n")
+                yield from _go_to(f"C{last}")
+                yield Type(text=f"=SUM(C2:C{last - 1})\n")
         yield Key(key="ctrl+s")
         yield Done()
 
 
-def _down(lines: int) -> Iterator[AnyAction]:
-    for _ in range(abs(lines)):
-        yield Key(key="Down" if lines > 0 else "Up")
+def _go_to(cell: str) -> Iterator[AnyAction]:
+    yield Key(key="ctrl+shift+t")
+    yield Type(text=f"{cell}\n")
