@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ from legato.errors import ConfigError, DiskFullError, StorageError
 from legato.rl.manifest import Manifest, RunPath, agree, existing_run
 from legato.rl.schema import IMAGE_SCHEME, SCHEMA, RolloutRecord, StoredRecord, dump_json, encode
 from legato.rl.store import Blobs, Lock, Log, read_log
-from legato.rl.types import Rollout, Status
+from legato.rl.types import VERDICTS, Rollout, Status
 
 AttemptKey: TypeAlias = tuple[str, int]
 """``(group_id, attempt)``: what is final once and only once."""
@@ -211,8 +212,13 @@ def finished_attempts(path: RunPath) -> dict[AttemptKey, FinishedAttempt]:
 def read_sessions(path: RunPath) -> list[Session]:
     """The processes that wrote to a run, in order."""
     sessions: dict[int, Session] = {}
-    for line, _ in read_log(Path(path) / "sessions.jsonl"):
-        number = line["session"]
+    file = Path(path) / "sessions.jsonl"
+    for line, end in read_log(file):
+        number = line.get("session")
+        if type(number) is not int or not {"started_at", "ended_at"} & line.keys():
+            raise StorageError(
+                f"{file}, the line before byte {end} is of no session; move it out of the file"
+            )
         if "started_at" in line:
             sessions[number] = Session(number, line["started_at"], None, line.get("settings") or {})
         elif number in sessions:
@@ -260,14 +266,47 @@ def _images(folder: Path) -> Blobs:
 
 
 def _scan(folder: Path, start: int = 0) -> Iterator[tuple[StoredRecord, int]]:
+    """Records that can be counted on: a run that was mended by hand must not count one twice."""
     path = folder / "rollouts.jsonl"
-    for record, end in read_log(path, start):
-        if record.get("schema") != SCHEMA:
+    final: set[AttemptKey] = set()
+    at = start
+    for line, end in read_log(path, start):
+        if line.get("schema") != SCHEMA:
             raise StorageError(
-                f"{path} holds a record of schema {record.get('schema')!r}; this version of "
+                f"{path} holds a record of schema {line.get('schema')!r}; this version of "
                 f"legato reads {SCHEMA}"
             )
-        yield cast(StoredRecord, record), end
+        problem = _problem(line)
+        if problem is None and line["status"] != Status.RETRIED:
+            key = (line["group_id"], line["attempt"])
+            if key in final:
+                problem = f"repeats attempt {key[1]} of group {key[0]!r}, which is final"
+            final.add(key)
+        if problem is not None:
+            raise StorageError(
+                f"{path}, the record at byte {at}, {problem}; move the line out of the file to go "
+                "on without it"
+            )
+        at = end
+        yield cast(StoredRecord, line), end
+
+
+def _problem(record: Mapping[str, Any]) -> str | None:
+    """What keeps a record from being counted; ``None`` if nothing does."""
+    missing = sorted(StoredRecord.__required_keys__ - record.keys())
+    if missing:
+        return f"has no {', '.join(missing)}"
+    if not all(isinstance(record[key], str) for key in ("rollout_id", "task_id", "group_id")):
+        return "has an id that is no text"
+    if type(record["attempt"]) is not int or record["attempt"] < 0:
+        return f"has the attempt number {record['attempt']!r}"
+    if record["status"] not in {status.value for status in Status}:
+        return f"has the unknown status {record['status']!r}"
+    reward = record["reward"]
+    graded = type(reward) in (int, float) and math.isfinite(reward)
+    if record["status"] in VERDICTS and not graded:
+        return f"is {record['status']} with a reward of {reward!r}"
+    return None
 
 
 def _lock(folder: Path) -> Lock:

@@ -355,6 +355,43 @@ def test_damage_in_the_middle_is_named(path: Path) -> None:
         list(read_records(path))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"attempt": 0}, "repeats attempt 0"),
+        ({"attempt": "1"}, "attempt number '1'"),
+        ({"attempt": -1}, "attempt number -1"),
+        ({"group_id": None}, "no text"),
+        ({"status": "great"}, "unknown status 'great'"),
+        ({"status": "ok", "reward": None}, "ok with a reward of None"),
+        ({"status": "truncated", "reward": math.nan}, "truncated with a reward of nan"),
+        ({"reward": "1.0"}, "with a reward of '1.0'"),
+        ({"reward": True}, "with a reward of True"),
+        ({"steps": ...}, "has no steps"),
+    ],
+)
+def test_a_record_that_cannot_be_counted_is_named(
+    path: Path, change: dict[str, Any], said: str
+) -> None:
+    written(path, *make_group([0.0, 1.0]))
+    log = path / "rollouts.jsonl"
+    first, second = log.read_bytes().splitlines(keepends=True)
+    forged = {k: v for k, v in {**json.loads(second), **change}.items() if v is not ...}
+    log.write_bytes(first + json.dumps(forged).encode() + b"\n")
+    with pytest.raises(StorageError, match=f"byte {len(first)}, .*{said}"):
+        list(read_records(path))
+    with pytest.raises(StorageError, match=said):
+        open_run(path)
+
+
+def test_a_session_line_of_something_else_is_named(path: Path) -> None:
+    written(path, *make_group([0.0, 1.0]))
+    with (path / "sessions.jsonl").open("a") as file:
+        file.write('{"x": 1}\n')
+    with pytest.raises(StorageError, match="the line before byte"):
+        open_run(path)
+
+
 def test_missing_and_damaged_blobs_are_named(path: Path) -> None:
     (record,) = written(path, make_rollout(steps=1))
     image = next((path / "images").glob("*.png"))
