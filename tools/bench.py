@@ -19,13 +19,16 @@ REPO = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- benchmarks end -->"
 LINE = re.compile(r"^\s*(?P<name>[^:]+(?:: [^:]+)*?): (?P<value>[^:]*?)(?: \((?P<bar>bar .*)\))?$")
 DEADLINE_S = 1800
+ON_THEIR_OWN = {"bench_learn.py": 6 * 3600}
+"""Those that take hours, with their deadline in seconds; they run only when named."""
 
 
 def run(script: Path) -> list[str]:
     """What one benchmark prints, line by line, shown as it comes."""
     print(f"== {script.relative_to(REPO)}", flush=True)
     lines: list[str] = []
-    command = ["timeout", "--kill-after=30", str(DEADLINE_S), sys.executable, str(script)]
+    deadline = ON_THEIR_OWN.get(script.name, DEADLINE_S)
+    command = ["timeout", "--kill-after=30", str(deadline), sys.executable, str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPO) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -70,11 +73,13 @@ def write_readme(lines: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="bench_NAME.py to run; all by default")
+    parser.add_argument("names", nargs="*", help="bench_NAME.py to run; all quick ones by default")
     parser.add_argument("--readme", action="store_true", help="write the README's table")
     args = parser.parse_args()
     folder = REPO / "tests" / "bench"
-    scripts = [folder / f"bench_{n}.py" for n in args.names] or sorted(folder.glob("bench_*.py"))
+    scripts = [folder / f"bench_{n}.py" for n in args.names] or [
+        script for script in sorted(folder.glob("bench_*.py")) if script.name not in ON_THEIR_OWN
+    ]
     lines = [line for script in scripts for line in run(script)]
     if args.readme:
         write_readme(lines)

@@ -4,10 +4,11 @@
 
 prints the directory of the checkpoint, which is kept under ``.cache``.
 
-The lessons come from reference episodes on real desktops, their targets replaced: the reply names
-the button that the instruction asks for and clicks, with some jitter, on one drawn at random. So
-the model learns how a reply is written and where buttons are, and its success stays at chance.
-TRL's ``SFTTrainer`` does the training.
+The lessons come from reference episodes on real desktops, played by a poor demonstrator: the reply
+names the button that the instruction asks for, and clicks with some jitter on one drawn at random,
+in one lesson of five on the right one. So the model learns how a reply is written and where buttons
+are, and hardly which of them to press: its success stays near chance, from where it takes too many
+rollouts to get away when no lesson at all is right. TRL's ``SFTTrainer`` does the training.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ HARNESS = HarnessConfig("compact", options={"width": SCREEN[0], "height": SCREEN
 EPISODES = 48
 JITTER = 6
 """Pixels by which a click misses the middle of its button at most, in each direction."""
+RIGHT = 0.2
+"""Share of the lessons that click on the button asked for; the others draw one of all four."""
 STEPS, BATCH, RATE = 200, 32, 3e-3
 REFERENCE = REPO / ".cache" / "reference" / "press"
 
@@ -70,12 +73,13 @@ def reference_rows() -> list[dict[str, Any]]:
 
 
 def lessons(seed: int) -> list[dict[str, Any]]:
-    """Prompts of the reference with replies whose target is random. The same for the same seed."""
+    """Prompts of the reference with replies of a poor demonstrator; the same for a seed."""
     rows, rng = reference_rows(), random.Random(seed)
     harness = make_harness(HARNESS.name, tokenizer=None, **HARNESS.options)
     made = []
     for _ in range(STEPS * BATCH):
-        shown, other = rng.choice(rows), rng.choice(rows)
+        shown = rng.choice(rows)
+        other = shown if rng.random() < RIGHT else rng.choice(rows)
         click = Click(
             x=other["action"]["x"] + rng.randint(-JITTER, JITTER),
             y=other["action"]["y"] + rng.randint(-JITTER, JITTER),
