@@ -251,11 +251,19 @@ class _GroupRun:
                 attempt_task.cancel()
 
     async def _stop_all(self) -> None:
-        """On the way out by an error or a cancellation: nothing of the group keeps running."""
+        """On the way out by an error or a cancellation: nothing of the group keeps running.
+
+        A verdict that waited for an earlier one to be written is told all the same.
+        """
         for attempt_task in self.attempts:
             attempt_task.cancel()
         await asyncio.gather(*self.attempts, return_exceptions=True)
-        self.attempts.clear()
+        stopped, self.attempts = self.attempts, {}
+        for attempt_task, rollout in stopped.items():
+            if attempt_task.cancelled() or attempt_task.exception() is not None:
+                continue
+            if rollout.error_kind is None:
+                await self._ended(attempt_task, rollout)
 
     def _result(self) -> GroupResult:
         group = self.group

@@ -319,6 +319,41 @@ def test_a_cancelled_group_leaves_nothing_running() -> None:
     assert asyncio.run(asyncio.wait_for(main(), 30)) == (0, 0)
 
 
+def test_verdicts_that_wait_to_be_written_outlive_a_cancellation() -> None:
+    async def main() -> list[int]:
+        told: list[int] = []
+        writing = asyncio.Event()
+
+        async def keep(rollout: Rollout) -> None:
+            told.append(rollout.attempt)
+            if not writing.is_set():
+                writing.set()
+                await asyncio.sleep(30)  # the disk is slow; the cancellation ends this
+
+        options = DesktopOptions(width=SCREEN[0], height=SCREEN[1])
+        async with Pool(make_desktop, options, size=3, deadlines=QUICK) as pool:
+            driver = Driver(
+                pool,
+                StubPolicy(lambda _: "done"),
+                HARNESS,
+                policy_model="stub",
+                sampling=Sampling(),
+                limits=Limits(),
+                groups=GroupOptions(size=3),
+                on_rollout=keep,
+            )
+            group = asyncio.create_task(driver.run_group(press_task(), "g"))
+            await writing.wait()
+            while pool.leased:  # noqa: ASYNC110 - until every attempt has been graded
+                await asyncio.sleep(0.01)
+            group.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await group
+        return told
+
+    assert sorted(asyncio.run(asyncio.wait_for(main(), 30))) == [0, 1, 2]
+
+
 def test_a_seed_gives_every_request_its_own() -> None:
     seeds: list[int | None] = []
 
