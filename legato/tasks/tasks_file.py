@@ -15,6 +15,7 @@ at the checkout.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ SELF_GRADING = frozenset({"osworld", "fake"})
 """Backends that set up and grade a config by themselves."""
 INLINE_DOMAIN = "inline"
 _FIELDS = frozenset({"task_id", "domain", "config", "suite", "task", "seed"})
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 40
 """Most problems that one error lists."""
 
@@ -60,7 +62,7 @@ def load_tasks(path: Path | str, *, backend: str, osworld_path: Path | None = No
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise ConfigError(f"could not read the tasks file {path}: {e.strerror or e}") from e
     except UnicodeDecodeError as e:
@@ -73,6 +75,8 @@ def load_tasks(path: Path | str, *, backend: str, osworld_path: Path | None = No
         ) from e
     except RecursionError as e:
         raise ConfigError(f"{path} is nested too deeply") from e
+    except ValueError as e:
+        raise ConfigError(f"{path} holds a number with too many digits") from e
     if not isinstance(entries, list):
         raise ConfigError(
             f"{path} must hold a list of task entries, not {_kind(entries)}: put it in [ ]"
@@ -142,6 +146,8 @@ class _Reader:
         task_id = entry.get("task_id")
         if not isinstance(task_id, str) or not task_id.strip():
             raise _BadEntry("'task_id' must be a non-empty string")
+        if _LONE_SURROGATE.search(task_id):
+            raise _BadEntry("'task_id' holds half a character (a lone surrogate)")
         if task_id in self._seen:
             raise _BadEntry(f"'task_id' is that of entry {self._seen[task_id]} too: rename one")
         self._seen[task_id] = number

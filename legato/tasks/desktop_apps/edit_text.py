@@ -205,14 +205,20 @@ class EditText(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, self.changes)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, [c for c in self.changes if c.kind == "remove"])
+
+    def _make(self, machine: Machine, changes: Sequence[Change]) -> Iterator[AnyAction]:
         """From the last line up, so that earlier line numbers stay true."""
         window = next(w for w in machine.windows() if self.file in w.title)
         yield Click(x=window.x + window.width // 2, y=window.y + window.height // 2)
-        for change in self.changes:
+        for change in changes:
             if change.kind == "add":
                 yield Key(key="ctrl+End")
                 yield Type(text=f"{change.new}\n")
-        edits = [c for c in self.changes if c.old is not None]
+        edits = [c for c in changes if c.old is not None]
         for change in sorted(edits, key=lambda c: -self.lines.index(c.old or "")):
             yield Key(key="ctrl+Home")
             for _ in range(self.lines.index(change.old or "")):

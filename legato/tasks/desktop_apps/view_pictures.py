@@ -8,7 +8,7 @@ deleting one, a few keys each, count only beside one of those.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,9 +127,15 @@ class ViewPictures(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, self.changes)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, [c for c in self.changes if c.kind != "copy"])
+
+    def _make(self, machine: Machine, changes: Sequence[Change]) -> Iterator[AnyAction]:
         """By name through the viewer's dialog: its own order follows no rule worth relying on."""
-        for change in self.changes:
-            if change.file != min(self.pictures) or change is not self.changes[0]:
+        for change in changes:
+            if change.file != min(self.pictures) or change is not changes[0]:
                 yield Key(key="o")
                 yield Key(key="ctrl+a")
                 yield Type(text=f"{machine.home}/{FOLDER}/{change.file}\n")

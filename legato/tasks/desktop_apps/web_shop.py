@@ -111,6 +111,13 @@ class WebShop(WebTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._buy(machine, self.order.name, self.order.street)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        """The right articles to the wrong address."""
+        return self._buy(machine, "x", "x")
+
+    def _buy(self, machine: Machine, name: str, street: str) -> Iterator[AnyAction]:
         window, shop = self.window(machine), self.shop
         for article, variant, quantity in self.order.lines:
             yield self.click(window, shop.tile(article))
@@ -125,9 +132,9 @@ class WebShop(WebTask):
         yield self.click(window, shop.to_cart)
         yield self.click(window, shop.to_checkout)
         yield self.click(window, shop.name_field)
-        yield Type(text=self.order.name)
+        yield Type(text=name)
         yield self.click(window, shop.street_field)
-        yield Type(text=self.order.street)
+        yield Type(text=street)
         if self.order.delivery != shop.deliveries[0]:
             yield self.click(window, shop.delivery_field)
             yield Type(text=f"{self.order.delivery}\n")

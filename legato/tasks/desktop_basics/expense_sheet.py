@@ -6,7 +6,7 @@ kind and deleting a line, a few clicks each, count only beside one of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -207,9 +207,15 @@ class ExpenseSheet(WebTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, self.changes)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, [c for c in self.changes if c.action in ("kind", "delete")])
+
+    def _make(self, machine: Machine, changes: Sequence[Change]) -> Iterator[AnyAction]:
         window, look = self.window(machine), self.look
         rows = [line.id for line in self.lines]
-        for change in self.changes:
+        for change in changes:
             if change.action == "add":
                 yield self.click(window, look.add)
                 rows.append(0)

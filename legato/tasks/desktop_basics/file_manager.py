@@ -7,7 +7,7 @@ the folder there is and deleting one count only beside one of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -175,12 +175,18 @@ class FileManager(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._follow(self.rules)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._follow([rule for rule in self.rules if rule.kind in ("file", "delete")])
+
+    def _follow(self, rules: Sequence[Rule]) -> Iterator[AnyAction]:
         """By keyboard: typing a name selects it, cut and paste move what is selected.
 
         What is collected has neighbouring names.
         """
         view, order = self._plan[3]
-        for rule in self.rules:
+        for rule in rules:
             if rule.creates is not None:
                 yield Key(key="ctrl+shift+n")
                 yield from _answer(rule.creates)

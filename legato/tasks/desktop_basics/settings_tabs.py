@@ -6,7 +6,7 @@ blind clicks can change, count only beside one of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -96,8 +96,16 @@ class SettingsTabs(WebTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, self.changes)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, [c for c in self.changes if c[0].kind != "text"])
+
+    def _make(
+        self, machine: Machine, changes: Sequence[tuple[Control, Value]]
+    ) -> Iterator[AnyAction]:
         window = self.window(machine)
-        for control, value in self.changes:
+        for control, value in changes:
             yield self.click(window, self.screen.tab_boxes[control.tab])
             yield self.click(window, control.box)
             if control.kind == "text":

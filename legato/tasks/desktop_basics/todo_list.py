@@ -6,7 +6,7 @@ ticking and deleting, one click each, count only beside one of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -178,8 +178,14 @@ class TodoList(WebTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, self.changes)
+
+    def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
+        return self._make(machine, [c for c in self.changes if c.kind in ("tick", "delete")])
+
+    def _make(self, machine: Machine, changes: Sequence[Change]) -> Iterator[AnyAction]:
         window, look, state = self.window(machine), self.look, self._plan[1]
-        for change in self.changes:
+        for change in changes:
             rows = [todo["id"] for todo in state["todos"]]
             down = look.pitch * (rows.index(change.id) if change.id else 0)
             if change.kind == "tick":
