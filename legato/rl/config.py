@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from typing import Any
 
 from legato.desktop.contract import DesktopFactory, DesktopOptions
 from legato.errors import ConfigError
+
+MAX_OVERSAMPLE = 100
+"""More than that is a percentage or a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,11 @@ class RolloutConfig:
         _at_least("rollout.desktops", self.desktops, 1)
         _at_least("rollout.group", self.group, 1)
         _at_least("rollout.oversample", self.oversample, 0)
+        if self.oversample > MAX_OVERSAMPLE:
+            raise ConfigError(
+                f"rollout.oversample must be at most {MAX_OVERSAMPLE}, got {self.oversample:g}: it "
+                "is a fraction of the group, so 0.25 starts a quarter more"
+            )
         _at_least("rollout.max_steps", self.max_steps, 1)
         _at_least("rollout.env_retries", self.env_retries, 0)
         _at_least("rollout.min_group", self.min_group, 2)
@@ -140,5 +149,6 @@ class SamplingConfig:
 
 
 def _at_least(name: str, value: float, low: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= low:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value < math.inf:
         raise ConfigError(f"{name} must be a number of at least {low:g}, got {value!r}")

@@ -87,6 +87,12 @@ def test_later_wins(tmp_path: Path) -> None:
         (["policy.api=grpc"], "api"),
         (["policy.api_key=secret"], "LEGATO_POLICY_KEY"),
         (["nonsense=1"], "nonsense"),
+        (["rollout.oversample=.inf"], "rollout.oversample"),
+        (["rollout.oversample=1e9"], "fraction of the group"),
+        (["rollout.rollout_timeout=.inf"], "rollout.rollout_timeout"),
+        (["sampling.temperature=.inf"], "sampling.temperature"),
+        (["desktop.fixed_wait=.inf"], "desktop.fixed_wait"),
+        (["desktop.ready_timeout=.nan"], "desktop.ready_timeout"),
     ],
 )
 def test_what_is_wrong_is_named(overrides: list[str], said: str) -> None:
