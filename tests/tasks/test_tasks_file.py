@@ -98,6 +98,7 @@ def test_backends_that_grade_by_themselves_get_the_config_as_it_is(checkout: Pat
         ("[]", "no tasks"),
         ("[" * 100_000, "nested too deeply|valid JSON"),
         (b"[\xff]", "not UTF-8"),
+        ('[{"task_id": "a", "task": "edit_text", "seed": ' + "9" * 5000 + "}]", "too many digits"),
     ],
 )
 def test_a_file_that_is_no_list_of_tasks(
@@ -119,6 +120,7 @@ def test_a_file_that_is_no_list_of_tasks(
         ({}, "entry 1: 'task_id' must be a non-empty string"),
         ({"task_id": 7}, "entry 1: 'task_id'"),
         ({"task_id": "good"}, r"entry 1 \(good\): .*entry 0"),
+        ({"task_id": "half \ud83d"}, "lone surrogate"),
         ({"task_id": "b"}, "needs either a 'domain', a 'config' or a 'task'"),
         ({"task_id": "b", "task": "edit_text", "config": config()}, "needs either"),
         ({"task_id": "b", "domain": "os", "task": "edit_text"}, "'domain' does not go"),
@@ -220,6 +222,13 @@ def test_a_bad_entry_is_named_with_what_to_change(checkout: Path, entry: Any, sa
     with pytest.raises(ConfigError, match=says) as caught:
         parse_tasks(entries, backend="local", osworld_path=checkout)
     assert "entry 1" in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.json"
+    entries = [{"task_id": "a", "task": "edit_text", "seed": 1}]
+    file.write_text(json.dumps(entries), encoding="utf-8-sig")
+    assert [task.task_id for task in load_tasks(file, backend="local")] == ["a"]
 
 
 def test_all_problems_are_told_at_once() -> None:
