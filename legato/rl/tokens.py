@@ -35,8 +35,12 @@ class HFTokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text, nothing added before or after."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        """Ids of plain text, nothing added before or after.
+
+        Half a surrogate pair, which JSON can carry and UTF-8 cannot, counts as U+FFFD.
+        """
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return list(self._tokenizer.encode(whole, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of ``ids``; ids past the vocabulary (padding of the output layer) give nothing."""

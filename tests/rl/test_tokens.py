@@ -97,3 +97,9 @@ def test_checkpoint_file_beside_the_tokenizer(directory: Path) -> None:
     given_file = str(directory / "tokenizer.json")
     assert checkpoint_file(given_file, "preprocessor_config.json") is not None
     assert checkpoint_file(str(directory), "missing.json") is None
+
+
+def test_half_a_surrogate_pair_is_encoded_as_a_replacement_character() -> None:
+    tokenizer = HFTokenizer(byte_level())
+    assert tokenizer.encode("a \ud83d b") == tokenizer.encode("a \ufffd b")
+    assert tokenizer.encode("\U0001f642") != tokenizer.encode("\ufffd")
