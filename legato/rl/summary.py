@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from legato.errors import SampleError
 from legato.rl.manifest import Manifest, RunPath, existing_run, read_manifest
@@ -296,7 +297,7 @@ def _table(title: str, lines: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="dim", min_width=18)
     table.add_column()
     for name, value in lines:
-        table.add_row(name, value)
+        table.add_row(name, Text(value))
     return table
 
 
@@ -307,7 +308,7 @@ def _task_table(summary: Summary) -> Table:
         table.add_column(name, justify="right")
     for task, figures in summary.tasks.items():
         table.add_row(
-            task,
+            Text(task),
             str(figures.verdicts),
             f"{figures.mean_reward:.3f}",
             f"{figures.success_rate:.0%}",

@@ -172,6 +172,11 @@ def test_it_is_written_and_printed(path: Path) -> None:
         assert phase.removesuffix("_s") in text
 
 
+def test_a_name_in_brackets_is_a_name(path: Path) -> None:
+    name = "[/red] [bold]x"
+    assert name in printed(summary_of(path, *make_group([1.0, 0.0], task_id=name)))
+
+
 def test_an_empty_run_has_no_rates(path: Path) -> None:
     summary = summary_of(path)
     assert summary.records == 0
