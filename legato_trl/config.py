@@ -35,6 +35,7 @@ _UNTOUCHED = {
     "cache_implementation": "rollouts are sampled by vLLM",
     "use_transformers_continuous_batching": "rollouts are sampled by vLLM",
     "transformers_continuous_batching_config": "rollouts are sampled by vLLM",
+    "vllm_enable_sleep_mode": "the desktops' policy stays awake",
     "remove_unused_columns": "the dataset's task_id column says which task to run",
 }
 """Fields of ``GRPOConfig`` that must keep their default, and why."""
@@ -52,6 +53,9 @@ class LegatoGRPOConfig(GRPOConfig):
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "desktop", "harness"]  # noqa: RUF012
 
     use_vllm: bool = field(default=True, metadata={"help": "Must stay true."})
+    vllm_mode: str = field(
+        default="server", metadata={"help": "server, or colocate: vLLM inside the processes."}
+    )
     max_completion_length: int = field(
         default=512, metadata={"help": "Longest reply of one turn, in tokens."}
     )

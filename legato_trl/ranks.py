@@ -18,6 +18,19 @@ def world_size() -> int:
     return dist.get_world_size() if _several() else 1
 
 
+def rank() -> int:
+    return dist.get_rank() if _several() else 0
+
+
+def broadcast(value: Any) -> Any:
+    """The main process's ``value``, on every process."""
+    if not _several():
+        return value
+    held = [value]
+    dist.broadcast_object_list(held, src=0)
+    return held[0]
+
+
 def on_main(work: Callable[[], T]) -> T:
     """Run ``work`` on the main process; all processes return its result or raise its error."""
     if not _several():

@@ -29,7 +29,9 @@ from legato.rl.driver import GroupResult
 from legato.rl.row import Row
 from legato.rl.samples import Vision, samples_from, screenshots
 from legato.rl.tokens import load_tokenizer
+from legato.rl.types import Tokenizer
 from legato_trl import metrics
+from legato_trl.colocate import ColocatedPolicy, vllm_engine
 from legato_trl.config import LegatoGRPOConfig
 from legato_trl.logprobs import importance_ratio, without
 from legato_trl.model import load_processor, vision_of
@@ -37,7 +39,7 @@ from legato_trl.prompts import as_dataset, held_out_tasks, training_tasks
 from legato_trl.ranks import gather, on_main, scatter_from_main
 from legato_trl.rollouts import BatchResult, Mode, Rollouts
 from legato_trl.rows import FORWARD, Share, Tensoriser, shares, take
-from legato_trl.weights import FileWeights, Server, TrlWeights, Weights
+from legato_trl.weights import ColocatedWeights, FileWeights, Server, TrlWeights, Weights
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +108,14 @@ class LegatoGRPOTrainer(GRPOTrainer):
         sampling = resolve_sampling(self._settings, tokenizer)
         self._banned = sampling.banned_ids
         self.weights: Weights = self._make_weights(args, server)
-        self.rollouts = Rollouts(self._settings, tokenizer, sampling, args.record_dir)
+        self._colocated = served_here = self._make_colocated(args, tokenizer)
+        self.rollouts = Rollouts(
+            self._settings,
+            tokenizer,
+            sampling,
+            args.record_dir,
+            policy=None if served_here is None else lambda: served_here,
+        )
         self._tensoriser = Tensoriser(
             processor, self.vision, self._tokenizer.pad_token_id, self.pad_to_multiple_of
         )
@@ -144,6 +153,8 @@ class LegatoGRPOTrainer(GRPOTrainer):
         for attempt in range(STEP_RETRIES + 1):
             try:
                 self._load_weights()
+                if self._colocated is not None and not self.accelerator.is_main_process:
+                    self._colocated.follow()
                 return scatter_from_main(partial(self._run, names, mode))
             except PolicyFailure as e:
                 if attempt == STEP_RETRIES:
@@ -170,9 +181,18 @@ class LegatoGRPOTrainer(GRPOTrainer):
     # --- on the main process ---------------------------------------------------------------------
 
     def _run(self, names: Sequence[str], mode: Mode) -> list[Share]:
-        tasks = [self._tasks[name] for name in names]
         size = None if mode == "train" else self.num_generations_eval
-        result = self.rollouts.run(tasks, mode=mode, size=size)
+        served = self._colocated
+        try:
+            result = self.rollouts.run(
+                [self._tasks[name] for name in names],
+                mode=mode,
+                size=size,
+                waiting=None if served is None else served.round,
+            )
+        finally:
+            if served is not None:
+                served.finish()
         if result.lost is not None:
             raise result.lost
         if not self.weights.holds(self.rollouts.version):
@@ -287,11 +307,20 @@ class LegatoGRPOTrainer(GRPOTrainer):
 
     def _make_weights(self, args: LegatoGRPOConfig, server: Server | None) -> Weights:
         if server is None:
-            raise ConfigError("vllm_mode=colocate is not supported yet; use vllm_mode=server")
+            return ColocatedWeights(self.vllm_generation)
         if args.weight_sync == "file":
             folder = Path(args.output_dir or "trainer_output") / "weights"
             return FileWeights(server, self.accelerator, self.model, folder)
         return TrlWeights(server, self.vllm_generation, self.accelerator.device)
+
+    def _make_colocated(
+        self, args: LegatoGRPOConfig, tokenizer: Tokenizer
+    ) -> ColocatedPolicy | None:
+        if not args.colocated:
+            return None
+        engine = vllm_engine(self.vllm_generation.llm)
+        parallel = args.vllm_tensor_parallel_size
+        return ColocatedPolicy(engine, tokenizer, self.vision.image_token_id, parallel=parallel)
 
 
 class _UpdateTime(TrainerCallback):

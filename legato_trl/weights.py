@@ -142,6 +142,25 @@ class FileWeights:
         return self._server.version() == version
 
 
+class ColocatedWeights:
+    """Into the vLLM that runs inside the training processes."""
+
+    def __init__(self, generation: Any) -> None:
+        self._generation = generation
+
+    def push(self, version: str) -> None:
+        self._generation.sync_weights()
+        engine = self._generation.llm.llm_engine
+        engine.reset_mm_cache()
+        engine.reset_encoder_cache()
+
+    def revive(self) -> None:
+        raise PolicyFailure("the vLLM inside this process failed, and cannot be restarted")
+
+    def holds(self, version: str) -> bool:
+        return True
+
+
 class TrlWeights:
     """By TRL's own vLLM server mode: NCCL between GPUs."""
 

@@ -64,6 +64,7 @@ def config(tmp_path: Path, **changes: Any) -> LegatoGRPOConfig:
         ({"generation_kwargs": {"seed": 1}}, "generation_kwargs"),
         ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({"remove_unused_columns": True}, "remove_unused_columns"),
+        ({"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
     ],
 )
 def test_the_field_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
