@@ -243,10 +243,10 @@ class Pool:
         if not await seat.worker.idle(self.deadlines.act):
             failed = True
         for attempt in range(BOOT_ATTEMPTS):
-            if failed:
-                self.failures += 1
-                await seat.replace(self._factory, self.options, self.deadlines.close)
             try:
+                if failed:
+                    self.failures += 1
+                    await seat.replace(self._factory, self.options, self.deadlines.close)
                 async with self._starts:
                     await self._prepare(seat, check=failed)
             except EnvFailure as e:
@@ -349,8 +349,11 @@ class _Seat:
         """Destroy the desktop and build another in its place, on a fresh thread."""
         self.kill()
         await self.close(deadline)
-        self.desktop = factory(options, self.slot)
         self.worker = Worker(f"desktop-{self.slot}")
+        try:
+            self.desktop = factory(options, self.slot)
+        except Exception as e:
+            raise EnvFailure(f"desktop {self.slot}: {type(e).__name__}: {e}") from e
 
 
 def _quietly(fn: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from legato.desktop.actions import Move
-from legato.desktop.contract import DesktopOptions
+from legato.desktop.contract import Desktop, DesktopOptions
 from legato.desktop.fake import fake_tasks, make_desktop
 from legato.errors import ActionError, EnvFailure
 from legato.rl.pool import BOOT_ATTEMPTS, Deadlines, Pool
@@ -137,6 +137,33 @@ def test_a_pool_without_a_working_desktop_says_so() -> None:
             assert desktops.failures == 4 * (BOOT_ATTEMPTS - 1)
 
     run(main())
+
+
+def test_a_desktop_that_cannot_be_made_again_ends_the_wait_with_the_reason() -> None:
+    made = 0
+
+    def once(options: DesktopOptions, slot: int) -> Desktop:
+        nonlocal made
+        made += 1
+        if made > 1:
+            raise ValueError("the provider is out of machines")
+        return make_desktop(options, slot)
+
+    async def main() -> None:
+        options = DesktopOptions(width=320, height=240)
+        async with Pool(once, options, size=1, standby=False, deadlines=QUICK) as desks:
+            lease = await desks.lease()
+            with pytest.raises(EnvFailure):
+                await lease.call("act", _broken, 1.0)
+            lease.release()
+            with pytest.raises(EnvFailure, match="out of machines"):
+                await asyncio.wait_for(desks.lease(), 5)
+
+    run(main())
+
+
+def _broken(desktop: Desktop) -> None:
+    raise EnvFailure("broken")
 
 
 def test_a_replaced_desktop_must_pass_its_health_check() -> None:
