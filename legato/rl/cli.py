@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +23,21 @@ app = typer.Typer(
     help="Graded desktop rollouts for computer-use RL. "
     "The model server's key is read from LEGATO_POLICY_KEY.",
 )
-out = Console()
-err = Console(stderr=True)
+
+
+class _Console(Console):
+    """Falls silent when its reader goes away: ``| head`` must not end a batch."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        # Else the interpreter's own last flush fails.
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, self.file.fileno())
+        os.close(devnull)
+
+
+out = _Console()
+err = _Console(stderr=True)
 
 PolicyUrl = Annotated[
     str | None, typer.Option("--policy-url", help="The server's OpenAI-style base, …/v1.")
@@ -213,6 +227,7 @@ def collect(
 ) -> None:
     """Run one group of graded attempts per task and write them to --out."""
     from legato.rl.collect import run_collect
+    from legato.rl.interrupt import before_hard_exit
     from legato.rl.progress import make_progress
     from legato.rl.settings import load_settings
     from legato.rl.summary import render
@@ -249,13 +264,26 @@ def collect(
     }
     settings = load_settings(overrides=overrides or (), file=config, flags=flags)
     try:
-        with make_progress(out) as progress:
+        with (
+            make_progress(out) as progress,
+            before_hard_exit(lambda: progress.__exit__(None, None, None)),
+        ):
             summary = run_collect(tasks, settings, out=out_dir, observer=progress)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to go on from here", highlight=False)
         raise typer.Exit(130) from None
     out.print(render(summary))
-    out.print(f"records: {out_dir}/rollouts.jsonl", highlight=False)
+    out.print(f"records: {out_dir}/rollouts.jsonl", highlight=False, markup=False)
+    if not summary.verdicts:
+        lost = ", ".join(f"{kind} {count}" for kind, count in summary.errors.items() if count)
+        err.print(
+            f"failed: no attempt came to a verdict (lost to: {lost or 'nothing'}); the records say "
+            "why, and the same command tries again",
+            style="red",
+            highlight=False,
+            markup=False,
+        )
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -274,7 +302,7 @@ def export(
     from legato.rl.export import export_steps
 
     count = export_steps(run_dir, out_path, merged=merged, inline_images=inline_images)
-    out.print(f"{count} rows -> {out_path}", highlight=False)
+    out.print(f"{count} rows -> {out_path}", highlight=False, markup=False)
 
 
 @app.command()
@@ -311,7 +339,7 @@ def reference(
         harness=settings.harness,
         desktops=settings.rollout.desktops,
     )
-    out.print(f"{count} rows -> {out_dir}/rows.jsonl", highlight=False)
+    out.print(f"{count} rows -> {out_dir}/rows.jsonl", highlight=False, markup=False)
 
 
 @app.command()
@@ -358,6 +386,6 @@ def main() -> None:
     except ConfigError as e:
         err.print(f"error: {e}", style="red", highlight=False, markup=False)
         sys.exit(2)
-    except LegatoError as e:
+    except (LegatoError, OSError) as e:
         err.print(f"failed: {e}", style="red", highlight=False, markup=False)
         sys.exit(1)

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from legato.desktop.contract import Task
-from legato.errors import ConfigError, LegatoError
+from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
 from legato.rl.driver import Driver, GroupOptions, OnRollout
 from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
+from legato.rl.interrupt import before_hard_exit, interruptible
 from legato.rl.manifest import Manifest
 from legato.rl.observer import Observer, Several, Silent
 from legato.rl.policy import KEY_VARIABLE, HttpPolicy, PolicyConfig, tokenizer_for
 from legato.rl.pool import Pool
-from legato.rl.publish import published
+from legato.rl.publish import published, withdraw
 from legato.rl.record import RunDir
 from legato.rl.rollout import Limits
 from legato.rl.settings import Settings
@@ -100,7 +98,7 @@ def run_collect(
     Ctrl-C (and SIGTERM) once stops the attempts, finishes writing and closes the desktops; twice
     kills the desktops and ends the process at once.
     """
-    return asyncio.run(_interruptible(collect_async(tasks, settings, out=out, observer=observer)))
+    return asyncio.run(interruptible(collect_async(tasks, settings, out=out, observer=observer)))
 
 
 async def collect_async(
@@ -128,11 +126,12 @@ async def collect_async(
             if plans := _plan(batch.tasks, run, settings.rollout, watch):
                 if not greeted:
                     await greet(policy)
-                async with (
-                    published(board, run_dir),
-                    open_driver(batch, settings, policy, keep, watch) as driver,
-                ):
-                    await _run_groups(driver, plans, watch)
+                with before_hard_exit(lambda: withdraw(run_dir)):
+                    async with (
+                        published(board, run_dir),
+                        open_driver(batch, settings, policy, keep, watch) as driver,
+                    ):
+                        await _run_groups(driver, plans, watch)
         finally:
             await writer.idle(WRITE_DEADLINE_S)
             writer.stop()
@@ -171,13 +170,14 @@ async def open_driver(
 ) -> AsyncIterator[Driver]:
     """A driver whose desktops are booting; they are closed on the way out."""
     rollout = settings.rollout
-    async with Pool(
+    pool = Pool(
         settings.desktop.factory(),
         settings.desktop.desktop_options(),
         size=rollout.desktops,
         standby=settings.desktop.standby,
-    ) as pool:
-        with _killed_on_exit(pool):
+    )
+    with before_hard_exit(pool.kill_all):  # also while the desktops are being closed
+        async with pool:
             yield Driver(
                 pool,
                 policy,
@@ -202,6 +202,11 @@ async def greet(policy: HttpPolicy) -> None:
     if answer.status_code in (401, 403):
         raise ConfigError(
             f"the model server refused the key (HTTP {answer.status_code}): set {KEY_VARIABLE}"
+        )
+    if 300 <= answer.status_code < 400:
+        raise ConfigError(
+            f"{policy.config.url} answers with a redirect (HTTP {answer.status_code}): give the "
+            "final address as the policy url"
         )
     try:
         served = [str(model["id"]) for model in answer.json()["data"]]
@@ -312,6 +317,11 @@ def _plan(
     tasks: Sequence[Task], run: RunDir, rollout: RolloutConfig, watch: Observer
 ) -> list[_OpenGroup]:
     plans = {task.task_id: _OpenGroup(task, [], {}) for task in tasks}
+    if strange := sorted({group_id for group_id, _ in run.tries} - plans.keys()):
+        raise StorageError(
+            f"{run.path}/rollouts.jsonl holds attempts of {strange[0]!r}, which is no task of this "
+            "run; move those lines out of the file to go on"
+        )
     for (group_id, number), end in run.finished.items():
         plans[group_id].finished.append((number, end.status, end.reward))
     for (group_id, number), count in run.tries.items():
@@ -344,48 +354,3 @@ async def _run_groups(driver: Driver, plans: Sequence[_OpenGroup], watch: Observ
                 groups.create_task(one(number, plan))
     except* LegatoError as failures:
         raise failures.exceptions[0] from None
-
-
-# --- interruption ------------------------------------------------------------------------------
-
-_kill_switches: set[Callable[[], None]] = set()
-
-
-@contextlib.contextmanager
-def _killed_on_exit(pool: Pool) -> Any:
-    """Let a second Ctrl-C reach the pool's desktops."""
-    _kill_switches.add(pool.kill_all)
-    try:
-        yield
-    finally:
-        _kill_switches.discard(pool.kill_all)
-
-
-async def _interruptible(batch: Any) -> Summary:
-    """Await ``batch``; the first SIGINT or SIGTERM cancels it, the second ends the process."""
-    work = asyncio.ensure_future(batch)
-    if threading.current_thread() is not threading.main_thread():
-        return await work  # type: ignore[no-any-return]
-    loop = asyncio.get_running_loop()
-    interrupted = False
-
-    def on_signal() -> None:
-        nonlocal interrupted
-        if interrupted:
-            for kill in list(_kill_switches):
-                kill()
-            os._exit(130)
-        interrupted = True
-        work.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    try:
-        return await work  # type: ignore[no-any-return]
-    except asyncio.CancelledError:
-        if interrupted:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

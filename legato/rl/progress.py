@@ -95,9 +95,12 @@ class PlainLines(Board):
 
     def _say(self, news: str = "") -> None:
         self._last = time.monotonic()
-        self._console.print(
-            _printable(news + tally(self)), highlight=False, markup=False, soft_wrap=True
-        )
+        try:
+            self._console.print(
+                _printable(news + tally(self)), highlight=False, markup=False, soft_wrap=True
+            )
+        except OSError:
+            self._console.quiet = True  # nobody can read it; that must not cost the batch
 
 
 def make_progress(console: Console) -> LiveTable | PlainLines:

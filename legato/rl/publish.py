@@ -57,6 +57,13 @@ async def published(board: Board, run_dir: Path) -> AsyncIterator[None]:
                 server.close()
 
 
+def withdraw(run_dir: Path) -> None:
+    """Remove this process's sockets, for an exit that leaves no block."""
+    for name in sockets(run_dir):
+        if name.startswith(f"{os.getpid()}."):
+            (run_dir / FOLDER / name).unlink(missing_ok=True)
+
+
 def sockets(run_dir: Path) -> list[str]:
     """Names of the sockets in a run directory, those of dead processes included."""
     try:

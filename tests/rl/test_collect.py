@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -410,6 +413,105 @@ def test_a_second_interrupt_does_not_wait_for_a_hanging_desktop(
     running.communicate(timeout=20)
     assert time.monotonic() - started < 8
     assert running.returncode == 130
+
+
+def test_a_second_interrupt_leaves_no_socket_and_gives_the_cursor_back(
+    tasks: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    terminal, side = pty.openpty()
+    with ModelServer() as server:
+        server.always = Hang()
+        running = subprocess.Popen(
+            command(server.url, tasks, out, "desktop.options={faults: [{kind: slow, call: close, "
+                    "seconds: 5, p: 1.0}]}"),
+            stdin=side, stdout=side, stderr=side, env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(side)
+        said = b""
+        until = time.monotonic() + 30
+        sent = 0
+        while time.monotonic() < until:
+            if sent < 2 and server.inflight:
+                running.send_signal(signal.SIGINT)
+                sent = 1
+            if sent == 1 and not server.inflight:
+                running.send_signal(signal.SIGINT)  # while the desktops take their time to close
+                sent = 2
+            try:
+                if select.select([terminal], [], [], 0.1)[0]:
+                    said += os.read(terminal, 65536)
+            except OSError:
+                break  # the other end is closed: it has ended
+        os.close(terminal)
+        assert running.wait(10) == 130
+    assert not list((out / "live").iterdir())
+    assert said.rfind(b"\x1b[?25h") > said.rfind(b"\x1b[?25l") >= 0
+
+
+def test_a_reader_that_goes_away_costs_no_batch(
+    server: ModelServer, tasks: Path, tmp_path: Path
+) -> None:
+    for number, sink in enumerate(("| true", "> /dev/full")):
+        out = tmp_path / f"out{number}"
+        line = f"{shlex.join(command(server.url, tasks, out))} {sink}"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=60
+        )
+        assert "Traceback" not in done.stderr
+        assert Counter(r["status"] for r in records(out)) == {"ok": 6}
+        assert json.loads((out / "summary.json").read_text())["verdicts"] == 6
+
+
+def test_an_outage_is_an_error_and_the_same_command_makes_up_for_it(
+    server: ModelServer, tasks: Path, tmp_path: Path
+) -> None:
+    one = tmp_path / "one.json"
+    one.write_text(json.dumps(json.loads(tasks.read_text())[:1]))
+    server.always = Status(401)
+    done = run(server.url, one, tmp_path / "out")
+    assert done.returncode == 1
+    assert "no attempt came to a verdict" in done.stderr
+    assert {r["status"] for r in records(tmp_path / "out")} == {"error"}
+    server.always = None
+    done = run(server.url, one, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert Counter(r["status"] for r in records(tmp_path / "out"))["ok"] == 2
+    assert set(finals(tmp_path / "out").values()) == {1}
+
+
+def test_a_server_that_redirects_is_told_before_anything_starts(
+    tasks: Path, tmp_path: Path
+) -> None:
+    with ModelServer() as server:
+        server._look = lambda *_: (302, b"")  # type: ignore[method-assign]
+        done = run(server.url, tasks, tmp_path / "out")
+    assert done.returncode == 2
+    assert "redirect" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_cannot_be_named_is_one_line(
+    server: ModelServer, tasks: Path, tmp_path: Path
+) -> None:
+    done = run(server.url, tasks, tmp_path / ("x" * 300))
+    assert done.returncode == 1
+    assert "too long" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_attempts_of_another_task_are_named(
+    server: ModelServer, tasks: Path, tmp_path: Path
+) -> None:
+    run(server.url, tasks, tmp_path / "out")
+    log = tmp_path / "out" / "rollouts.jsonl"
+    *kept, last = log.read_text().splitlines(keepends=True)
+    forged = {**json.loads(last), "group_id": "stranger", "rollout_id": "stranger/0"}
+    log.write_text("".join([*kept, json.dumps(forged) + "\n"]))
+    done = run(server.url, tasks, tmp_path / "out")
+    assert done.returncode == 1
+    assert "'stranger'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_two_runs_cannot_write_one_directory(
