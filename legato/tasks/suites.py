@@ -8,6 +8,7 @@ its package and name it in :data:`SUITES`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count, islice
@@ -105,3 +106,15 @@ def suite_tasks(name: str, split: Split, number: int) -> list[SeededTask]:
         raise ConfigError(f"unknown suite {suite!r}; known: {', '.join(SUITES)}")
     names = [task] if task else sorted(SUITES[suite])
     return [load_task(name, seed, suite=suite) for seed in seeds(split, number) for name in names]
+
+
+def tasks_entries(suite: str, numbers: list[int]) -> str:
+    """A tasks file (:mod:`legato.tasks.tasks_file`) with these seeds of every task of a suite."""
+    if suite not in SUITES:
+        raise ConfigError(f"unknown suite {suite!r}; known: {', '.join(SUITES)}")
+    lines = [
+        json.dumps({"task_id": f"{name}-{seed}", "suite": suite, "task": name, "seed": seed})
+        for seed in numbers
+        for name in SUITES[suite]
+    ]
+    return "[\n  " + ",\n  ".join(lines) + "\n]\n"

@@ -1,0 +1,104 @@
+"""The command line of the tasks. Exit codes: 0 fine, 1 a check failed, 2 it could not be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from legato.desktop.local import check_requirements, make_desktop
+from legato.errors import LegatoError
+from legato.tasks.qa import Finding, Gate, Report, run_gate
+from legato.tasks.reference import SHIPPED, generate, reference_file
+from legato.tasks.seeded import SeededTask
+from legato.tasks.suites import VARIANTS, Split, list_tasks, load_task, seeds, tasks_entries
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+console, errors = Console(), Console(stderr=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """Name the tasks, with the count of their fixed variants."""
+    for info in list_tasks():
+        print(f"{info.suite}/{info.name} ({info.variants} variants): {info.summary}")
+
+
+@app.command()
+def qa(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TASK]...", help="By default all of the suites.")
+    ] = None,
+    variants: Annotated[int, typer.Option(min=1, help="Seeds from 0 on, per task.")] = VARIANTS,
+    desktops: Annotated[int, typer.Option(min=1, help="Desktops at work at once.")] = 2,
+    short: Annotated[
+        bool, typer.Option(help="One random agent and one attacker per variant, for CI.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="Write the findings as JSON.")] = None,
+) -> None:
+    """Pass tasks through the gate on local desktops."""
+    check_requirements()
+    chosen = names or [info.name for info in list_tasks() if info.suite in SHIPPED]
+    tasks = [load_task(name, seed) for seed in range(variants) for name in chosen]
+    found = _with_progress(tasks, Gate(short), desktops)
+    ordered = sorted(found.findings, key=lambda f: (chosen.index(f.task), f.seed))
+    result = Report(tuple(ordered))
+    console.print(result.table())
+    bad = [f for f in result.findings if not f.passed]
+    console.print(f"{len(result.findings) - len(bad)} of {len(result.findings)} checks passed")
+    if report is not None:
+        result.write(report)
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def reference() -> None:
+    """Write the reference episodes of the fixed variants anew."""
+    for suite in SHIPPED:
+        path = reference_file(suite)
+        path.write_text(generate(suite), encoding="utf-8")
+        print(path)
+
+
+@app.command()
+def entries(
+    suite: Annotated[str, typer.Argument(help="Such as desktop_basics.")],
+    split: Annotated[Split, typer.Argument(help="Which of the two disjoint sets of seeds.")],
+    per_task: Annotated[int, typer.Option(min=1, help="Seeds of each task.")] = 16,
+) -> None:
+    """Print a tasks file of a suite for collect and the trainers."""
+    print(tasks_entries(suite, seeds(split, per_task)), end="")
+
+
+def _with_progress(tasks: list[SeededTask], gate: Gate, desktops: int) -> Report:
+    total = sum(len(gate.checks(task)) for task in tasks)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        line = bar.add_task("checks", total=total)
+
+        def tick(finding: Finding) -> None:
+            bar.update(line, advance=1, description=f"{finding.task} {finding.seed}")
+            if not finding.passed:
+                bar.console.print(
+                    f"{finding.task} {finding.seed}: {finding.check}: {finding.detail}",
+                    markup=False,
+                    highlight=False,
+                )
+
+        return run_gate(tasks, make_desktop, gate=gate, desktops=desktops, progress=tick)
+
+
+def main() -> None:
+    try:
+        app()
+    except LegatoError as e:
+        errors.print(f"error: {e}", markup=False, highlight=False)
+        raise SystemExit(2) from None

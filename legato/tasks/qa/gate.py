@@ -1,0 +1,262 @@
+"""The gate itself: every check on every variant, spread over desktops."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from legato.desktop.actions import AnyAction, Done, Fail
+from legato.desktop.contract import Desktop, DesktopOptions, Machine, Score
+from legato.errors import ConfigError, LegatoError
+from legato.tasks.draw import Draw
+from legato.tasks.qa import agents
+from legato.tasks.qa.attacks import ATTACKS, Attack, Spoils, read_secret
+from legato.tasks.qa.report import Finding, Report
+from legato.tasks.qa.stage import Stage
+from legato.tasks.reference import shipped_actions
+from legato.tasks.seeded import SeededTask
+from legato.tasks.web.app_server import read_log
+from legato.tasks.web.task import WebTask
+
+SCORINGS = 3
+RANDOM_AGENTS = 3
+TRIES = 2
+"""A check that a desktop failed under is made again on a new one."""
+
+MakeDesktop = Callable[[DesktopOptions, int], Desktop]
+Progress = Callable[[Finding], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What is checked on a variant. ``short`` leaves out all but one random agent and attacker."""
+
+    short: bool = False
+
+    def checks(self, task: SeededTask) -> list[tuple[str, Callable[[Variant], str | None]]]:
+        """Names and functions; each says what is wrong, or ``None``."""
+        found: list[tuple[str, Callable[[Variant], str | None]]] = [
+            ("the reference episode earns 1", _reference),
+            ("scoring again gives the same", _scored_again),
+            ("the initial state earns nothing", _initial),
+            ("quitting at once earns nothing", _quitting),
+            ("saying FAIL earns nothing", _failing),
+            ("every reset shows the same screen", _same_screen),
+            ("every action once earns nothing", _earns_nothing(agents.every_action)),
+            ("cheap credit alone earns nothing", _cheap),
+            ("the blind farmer earns nothing", _earns_nothing(agents.blind_farmer)),
+            ("saving alone earns nothing", _earns_nothing(agents.saver)),
+            ("deleting all earns nothing", _earns_nothing(agents.destroyer)),
+        ]
+        found += [
+            (f"random agent {number + 1} earns nothing", _random(number))
+            for number in range(1 if self.short else RANDOM_AGENTS)
+        ]
+        attacks = [attack for attack in ATTACKS if attack.applies(task)]
+        if self.short:
+            attacks = [attacks[task.seed % len(attacks)]]
+        found += [(f"attack: {attack.name}", _attacked(attack)) for attack in attacks]
+        return found
+
+
+@dataclass(slots=True)
+class Variant:
+    """One variant under check, and what earlier checks left for later ones."""
+
+    stage: Stage
+    spoils: Spoils = field(default_factory=Spoils)
+    again: list[Score] = field(default_factory=list)
+    idle: dict[str, float] = field(default_factory=dict)
+
+
+def run_gate(
+    tasks: Sequence[SeededTask],
+    make_desktop: MakeDesktop,
+    *,
+    gate: Gate | None = None,
+    desktops: int = 2,
+    options: DesktopOptions | None = None,
+    progress: Progress = lambda finding: None,
+) -> Report:
+    """Check every task on ``desktops`` desktops at once; findings are in the tasks' order.
+
+    Raises :class:`~legato.errors.ConfigError` if there is nothing to check.
+    """
+    if not tasks:
+        raise ConfigError("no task to check")
+    gate = gate or Gate()
+    options = options or DesktopOptions()
+    jobs: queue.SimpleQueue[tuple[int, SeededTask]] = queue.SimpleQueue()
+    for job in enumerate(tasks):
+        jobs.put(job)
+    found: dict[int, list[Finding]] = {}
+    guard = threading.Lock()
+
+    def note(number: int, finding: Finding) -> None:
+        with guard:
+            found.setdefault(number, []).append(finding)
+            progress(finding)
+
+    def work(slot: int) -> None:
+        desk = _Desk(make_desktop, options, slot)
+        try:
+            while True:
+                try:
+                    number, task = jobs.get_nowait()
+                except queue.Empty:
+                    return
+                for finding in _examine(task, gate, desk):
+                    note(number, finding)
+        finally:
+            desk.close()
+
+    workers = [
+        threading.Thread(target=work, args=(slot,), name=f"qa-{slot}", daemon=True)
+        for slot in range(min(desktops, len(tasks)))
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return Report(tuple(f for number in sorted(found) for f in found[number]))
+
+
+class _Desk:
+    """A worker's desktop, made again after a failure."""
+
+    def __init__(self, make: MakeDesktop, options: DesktopOptions, slot: int) -> None:
+        self._make, self._options, self._slot = make, options, slot
+        self._desktop: Desktop | None = None
+
+    def desktop(self) -> Desktop:
+        if self._desktop is None:
+            self._desktop = self._make(self._options, self._slot)
+        return self._desktop
+
+    def close(self) -> None:
+        if self._desktop is not None:
+            self._desktop.close()
+            self._desktop = None
+
+
+def _examine(task: SeededTask, gate: Gate, desk: _Desk) -> Iterator[Finding]:
+    variant = Variant(Stage(desk.desktop(), task))
+    for name, check in gate.checks(task):
+        began, wrong, failed = time.monotonic(), None, False
+        for left in reversed(range(TRIES)):
+            try:
+                wrong, failed = check(variant), False
+                break
+            except LegatoError as e:
+                wrong, failed = f"{type(e).__name__}: {e}", True
+                desk.close()
+                if left:
+                    variant.stage.desktop = desk.desktop()
+        if failed:
+            variant.stage.desktop = desk.desktop()
+        yield Finding(
+            task.name, task.seed, name, wrong is None, wrong or "", time.monotonic() - began, failed
+        )
+
+
+# --- the checks ----------------------------------------------------------------------------------
+
+
+def _reference(variant: Variant) -> str | None:
+    stage = variant.stage
+    variant.again = []
+    machine = stage.start()
+    actions = shipped_actions(stage.task)
+    score = stage.verdict(stage.task.reference_actions(machine) if actions is None else actions)
+    variant.again.append(score)
+    for _ in range(SCORINGS - 1):
+        variant.again.append(stage.desktop.evaluate())
+    if isinstance(stage.task, WebTask):
+        events, _ = read_log(machine.scratch / "app")
+        requests = [event["request"] for event in events if event["event"] == "do"]
+        variant.spoils = Spoils(requests, read_secret(machine))
+    return None if score.reward == 1.0 else f"it earned {score.reward:g}: {score.output}"
+
+
+def _scored_again(variant: Variant) -> str | None:
+    rewards = [score.reward for score in variant.again]
+    if len(rewards) < SCORINGS:
+        return "there was no end state to score again"
+    same = len(set(rewards)) == 1 and len({score.checks for score in variant.again}) == 1
+    return None if same else f"it gave {', '.join(f'{r:g}' for r in rewards)}"
+
+
+def _initial(variant: Variant) -> str | None:
+    """Grades once untouched, then as if the agent had said it was done, then that it cannot be."""
+    stage = variant.stage
+    stage.start()
+    variant.idle = {"initial": stage.verdict().reward}
+    for word, action in (("done", Done()), ("fail", Fail())):
+        stage.play([action])
+        variant.idle[word] = stage.desktop.evaluate().reward
+    return _nothing(variant.idle["initial"])
+
+
+def _quitting(variant: Variant) -> str | None:
+    return _nothing(variant.idle.get("done"))
+
+
+def _failing(variant: Variant) -> str | None:
+    return _nothing(variant.idle.get("fail"))
+
+
+def _same_screen(variant: Variant) -> str | None:
+    screens = variant.stage.first_screens
+    if len(screens) < 2:
+        variant.stage.start()
+    return None if len(set(screens)) == 1 else f"{len(set(screens))} different first screenshots"
+
+
+def _cheap(variant: Variant) -> str | None:
+    stage = variant.stage
+    machine = stage.start()
+    return _earned(stage.verdict(stage.task.cheap_actions(machine)))
+
+
+def _earns_nothing(
+    agent: Callable[[Machine], Iterator[AnyAction]],
+) -> Callable[[Variant], str | None]:
+    def check(variant: Variant) -> str | None:
+        machine = variant.stage.start()
+        return _earned(variant.stage.verdict(agent(machine)))
+
+    return check
+
+
+def _random(number: int) -> Callable[[Variant], str | None]:
+    def check(variant: Variant) -> str | None:
+        stage = variant.stage
+        draw = Draw(f"qa random {stage.task.name} {number}", stage.task.seed)
+        machine = stage.start()
+        return _earned(stage.verdict(agents.random_actions(machine, draw)))
+
+    return check
+
+
+def _attacked(attack: Attack) -> Callable[[Variant], str | None]:
+    def check(variant: Variant) -> str | None:
+        stage = variant.stage
+        machine = stage.start()
+        if attack.solved:
+            stage.play(a for a in stage.task.reference_actions(machine) if a != Done())
+        return _earned(stage.verdict(attack.perform(machine, stage.task, variant.spoils)))
+
+    return check
+
+
+def _earned(score: Score) -> str | None:
+    return None if score.reward == 0.0 else f"it earned {score.reward:g}: {score.output}"
+
+
+def _nothing(reward: float | None) -> str | None:
+    if reward is None:
+        return "it was not graded"
+    return None if reward == 0.0 else f"it earned {reward:g}"
