@@ -7,8 +7,10 @@ it ends with a verdict, a failure or a cancellation, and it never turns a failur
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
@@ -17,6 +19,10 @@ from legato.errors import ActionError, ContextLimit, EnvFailure, Failure
 from legato.rl.observer import Phase
 from legato.rl.pool import Deadlines, Lease
 from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
+
+_ENCODERS = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="encoder")
+"""Encoding is pure CPU: more of it at once is no faster, and every further thread that wants the
+interpreter lock wakes up 200 times a second to ask for it. First come, first served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +224,8 @@ class _Episode:
                 f"desktop {self.lease.slot} sent a {screenshot.width}x{screenshot.height} "
                 f"screenshot; {self.under.screen[0]}x{self.under.screen[1]} was asked for"
             )
-        return self.under.harness.view(screenshot).seal()
+        view = self.under.harness.view
+        return _ENCODERS.submit(lambda: view(screenshot).seal()).result()
 
 
 def _loop_time(until: float | None) -> float | None:
