@@ -153,7 +153,8 @@ class Batch:
 
 
 def _check(tasks: Tasks, settings: Settings) -> Batch:
-    settings.desktop.factory()
+    # Made and thrown away: what this machine or these options lack is told before anything starts.
+    settings.desktop.factory()(settings.desktop.desktop_options(), 0).close()
     loaded = load(tasks, settings.desktop)
     tokenizer = tokenizer_for(settings.policy)
     _harness(settings, tokenizer)

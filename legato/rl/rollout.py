@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
 from legato.desktop.contract import Desktop, Screenshot, Task, check_allowed
-from legato.errors import ActionError, ContextLimit, EnvFailure, Failure
+from legato.errors import ActionError, ContextLimit, EnvFailure, Failure, PolicyFailure
 from legato.rl.observer import Phase
 from legato.rl.pool import Deadlines, Lease
 from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
@@ -32,7 +32,8 @@ class Limits:
     max_steps: int = 15
     """Policy calls; reaching it is a normal end (``ok``)."""
     rollout_timeout: float | None = None
-    """Wall-clock seconds from the lease on; reaching it is graded and ``truncated``."""
+    """Wall-clock seconds from the lease on; reaching it is graded and ``truncated``, unless the
+    agent was never heard: then infrastructure failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class _Episode:
                 self.rollout.status = Status.OK
                 return
             if until is not None and time.monotonic() >= until:
+                if not self.rollout.steps:
+                    raise EnvFailure(
+                        "the first screen was ready only after the rollout's time limit of "
+                        f"{self.under.limits.rollout_timeout:g} s"
+                    )
                 return self._truncate("time")
             conversation.observe(screenshot, note)
             prompt = conversation.prompt()
@@ -119,6 +125,11 @@ class _Episode:
                 async with asyncio.timeout_at(_loop_time(until)):
                     generation = await self.under.policy.generate(prompt, self._sampling())
             except TimeoutError:
+                if not self.rollout.steps:  # the agent never acted: there is nothing to judge
+                    raise PolicyFailure(
+                        "no reply to the first prompt within the rollout's time limit of "
+                        f"{self.under.limits.rollout_timeout:g} s"
+                    ) from None
                 return self._truncate("time")
             except ContextLimit:
                 return self._truncate("context")

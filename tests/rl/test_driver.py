@@ -271,16 +271,40 @@ def test_an_attempt_in_grading_when_the_group_closes_is_surplus() -> None:
 
 
 def test_the_wall_clock_limit_truncates_and_grades() -> None:
+    class Tiring(StubPolicy):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            self.latency = 0.0 if len(prompt.messages) <= 2 else 30.0
+            return await super().generate(prompt, sampling)
+
     started = time.monotonic()
     outcome = run_group(
-        StubPolicy(lambda _: "wait 0", latency=30.0),
-        limits=Limits(max_steps=3, rollout_timeout=0.3),
+        Tiring(lambda _: "wait 0"),
+        limits=Limits(max_steps=3, rollout_timeout=1.5),
         groups=GroupOptions(size=2),
     )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert outcome.statuses == {"truncated": 2}
     assert all(r.truncated_by == "time" and r.reward == 0.0 for r in outcome.ended)
+    assert [len(r.steps) for r in outcome.ended] == [1, 1]
     assert set(outcome.result.rewards) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("latency", "extra", "kind"),
+    [(30.0, {}, "policy"), (0.0, {"latency": {"reset": 0.4}}, "env")],
+)
+def test_an_agent_that_was_never_heard_is_not_judged(
+    latency: float, extra: dict[str, Any], kind: str
+) -> None:
+    outcome = run_group(
+        StubPolicy(lambda _: "wait 0", latency=latency),
+        limits=Limits(max_steps=3, rollout_timeout=0.3),
+        groups=GroupOptions(size=1, env_retries=0),
+        **extra,
+    )
+    assert outcome.statuses == {"error": 2}
+    assert all(r.error_kind == kind and r.reward is None for r in outcome.ended)
+    assert outcome.result.rewards == {}
 
 
 def test_a_prompt_past_the_context_truncates_and_grades() -> None:
