@@ -125,10 +125,12 @@ def curve(learned: Learned) -> list[tuple[float, float]]:
 
 def _train(recipe: Recipe, seed: int, shuffled: bool) -> Learned:
     from transformers import PrinterCallback
+    from transformers.utils.logging import disable_progress_bar
 
     from legato_trl import LegatoGRPOTrainer
     from tools.shuffled import Shuffled
 
+    disable_progress_bar()
     make: type[LegatoGRPOTrainer] = Shuffled if shuffled else LegatoGRPOTrainer
     trainer = make(recipe.model, recipe.trainer, callbacks=[progress()])
     trainer.remove_callback(PrinterCallback)

@@ -230,8 +230,12 @@ def test_a_desktop_that_dies_mid_episode_costs_no_attempt(make_trainer: MakeTrai
     assert entry["rollout/verdicts"] == GROUPS * SIZE
     assert entry["rollout/short_groups"] == 0
     statuses = Counter(record["status"] for record in trained.records)
-    assert statuses["retried"] == entry["rollout/env_errors"]
-    assert all(r["reward"] is None for r in trained.records if r["status"] == "retried")
+    # One that meets two dying desktops is lost, and its place is filled by a new attempt.
+    assert statuses["retried"] > 0
+    assert statuses["retried"] + statuses["error"] == entry["rollout/env_errors"]
+    assert statuses["error"] == entry["rollout/refills"]
+    lost = [r for r in trained.records if r["status"] in ("retried", "error")]
+    assert all(r["reward"] is None for r in lost)
     assert len(trained.rows) == GROUPS * SIZE
 
 
