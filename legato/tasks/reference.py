@@ -9,21 +9,15 @@ reference_actions`). ``python -m legato.tasks reference`` writes the files anew.
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from legato.desktop.actions import AnyAction, action_json, parse_action
-from legato.desktop.contract import Completed, EndedBy, Window
-from legato.errors import ConfigError, EnvFailure
+from legato.errors import ConfigError
+from legato.tasks.planned import SCREEN, planned
 from legato.tasks.seeded import SeededTask
 from legato.tasks.suites import SUITES, VARIANTS, load_task
 
-SCREEN = (1280, 720)
-"""The screen, in pixels, that the files are for."""
 SHIPPED = ("desktop_basics", "desktop_apps")
 """Suites that ship one."""
 NAME = "reference_actions.json"
@@ -60,89 +54,5 @@ def generate(suite: str) -> str:
 
 def planned_actions(task: SeededTask) -> list[AnyAction]:
     """The reference episode of one variant, without a desktop."""
-    with tempfile.TemporaryDirectory() as scratch:
-        machine = PlannedMachine(Path(scratch), task.instruction)
-        try:
-            task.setup(machine)
-            return list(task.reference_actions(machine))
-        finally:
-            machine.release()
-
-
-@dataclass
-class PlannedMachine:
-    """A machine on which programs open one window, where they are put, and do nothing else."""
-
-    scratch: Path
-    title: str
-    """Of every window: whatever a program writes there, the task's instruction has its words."""
-    screen: tuple[int, int] = SCREEN
-    home: str = "/home/user"
-    ended_by: EndedBy | None = None
-    opened: list[Window] = field(default_factory=list)
-    owned: list[Any] = field(default_factory=list)
-
-    def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        wait_window: bool = True,
-        timeout: float = 30.0,
-    ) -> int:
-        number = len(self.opened) + 1
-        self.opened.append(Window(number, self.title, argv[0], number, 0, 0, 640, 480))
-        return number
-
-    def windows(self) -> list[Window]:
-        return list(self.opened)
-
-    def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
-        self.opened = [
-            replace(w, x=x, y=y, width=width, height=height) if w.id == window_id else w
-            for w in self.opened
-        ]
-
-    def own(self, resource: Any) -> None:
-        self.owned.append(resource)
-
-    def release(self) -> None:
-        while self.owned:
-            self.owned.pop().close()
-
-    def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        return
-
-    def expose(self, port: int, socket_path: Path) -> None:
-        return
-
-    def read_file(self, path: str, *, limit: int = 64 * 2**20) -> bytes | None:
-        return None
-
-    def list_files(self, path: str) -> list[str]:
-        return []
-
-    def freeze(self) -> None:
-        return
-
-    def activate_window(self, window_id: int) -> None:
-        return
-
-    def close_window(self, window_id: int) -> None:
-        self.opened = [w for w in self.opened if w.id != window_id]
-
-    def input(self, action: AnyAction) -> None:
-        raise EnvFailure("a planned machine takes no input")
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 60.0,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-    ) -> Completed:
-        raise EnvFailure("a planned machine runs no commands")
-
-    def launched(self, pid: int) -> tuple[int | None, str]:
-        return None, ""
+    with planned(task) as machine:
+        return list(task.reference_actions(machine))

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from legato.desktop.actions import AnyAction, Done
 from legato.desktop.contract import Machine, Score
 from legato.errors import FileTooLarge
+from legato.tasks.planned import planned
 from legato.tasks.scoring import score_checks
 from legato.tasks.verifier import pack_bytes, run_judge
 
@@ -66,8 +67,7 @@ class SeededTask(ABC):
     def evidence(self, machine: Machine) -> dict[str, Any]:
         """What the judge needs to know, from a frozen machine; JSON-serialisable.
 
-        What the agent may have made stands under ``found`` alone, so that a judge that breaks on
-        it can be tried without (:func:`legato.tasks.verifier.run_judge`).
+        What the agent may have made stands under ``found``.
         """
 
     @abstractmethod
@@ -86,7 +86,13 @@ class SeededTask(ABC):
 
     def grade(self, machine: Machine) -> Score:
         machine.freeze()
-        return score_checks(run_judge(self.judge, self.evidence(machine)))
+        evidence = self.evidence(machine)
+        return score_checks(run_judge(self.judge, evidence, untouched=self._untouched))
+
+    def _untouched(self) -> dict[str, Any]:
+        """The evidence of the start state, from a machine on which nobody acts."""
+        with planned(self) as machine:
+            return self.evidence(machine)
 
 
 def window_titles(machine: Machine) -> list[str]:

@@ -10,10 +10,10 @@ Whatever else comes out is a broken verifier, :class:`~legato.errors.GradeFailur
 verdict of 0. A judge therefore treats what the agent left behind (wrong encodings, giants,
 binaries) as failed checks.
 
-Should it break on that all the same, the question is whose doing it was. The same judge is asked
-about the same task with nothing left behind (``found`` in the evidence is ``None``). If it breaks
-on that as well, the verifier is broken; if it does not, and breaks on the agent's files again, then
-those broke it, and that is the agent's 0.
+Should it break all the same, the question is whose doing it was. The same judge is asked about the
+same task as it stood at its start, which it reads in the same way. If it breaks on that as well,
+the verifier is broken; if it does not, and breaks on what the agent left again, then that broke
+it, and it is the agent's 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import base64
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,27 +59,29 @@ class _Broke(GradeFailure):
 
 
 def run_judge(
-    judge: Path, evidence: Mapping[str, Any], *, limits: Limits | None = None
+    judge: Path,
+    evidence: Mapping[str, Any],
+    *,
+    untouched: Callable[[], Mapping[str, Any]] | None = None,
+    limits: Limits | None = None,
 ) -> list[Check]:
     """Run one judge on JSON-serialisable evidence and return its checks.
 
-    Raises :class:`~legato.errors.GradeFailure` if it crashes, passes a limit or answers with
-    anything but a valid verdict, and the agent's files are not to blame.
+    ``untouched`` makes the evidence of the task's start, if it comes to that. Raises
+    :class:`~legato.errors.GradeFailure` if the judge crashes, passes a limit or answers with
+    anything but a valid verdict, unless it does so on what the agent left alone.
     """
     limits = limits or Limits()
     try:
         return _verdict(judge, evidence, limits)
     except _Broke:
-        if evidence.get("found") is None:
+        if untouched is None:
             raise
-    without = _verdict(judge, {**evidence, "found": None}, limits)
+    start = _verdict(judge, untouched(), limits)
     try:
         return _verdict(judge, evidence, limits)  # a passing fault of ours
     except _Broke as e:
-        void = [
-            Check(c.name, c.kind, False if c.kind == "progress" else c.passed, c.detail)
-            for c in without
-        ]
+        void = [replace(c, passed=False, share=None) for c in start if c.kind == "progress"]
         return [*void, Check(UNREADABLE, "guard", False, str(e)[:2000])]
 
 

@@ -9,8 +9,8 @@ import pytest
 from legato.desktop.actions import Done, check_on_screen
 from legato.errors import ConfigError
 from legato.tasks import list_tasks, load_task
+from legato.tasks.planned import SCREEN
 from legato.tasks.reference import (
-    SCREEN,
     SHIPPED,
     generate,
     planned_actions,

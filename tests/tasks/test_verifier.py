@@ -11,6 +11,7 @@ import pytest
 
 from legato.desktop.contract import Check
 from legato.errors import GradeFailure
+from legato.tasks import list_tasks, load_task
 from legato.tasks.host_process import Limits
 from legato.tasks.scoring import score_checks
 from legato.tasks.verifier import UNREADABLE, run_judge
@@ -124,11 +125,9 @@ def test_the_score_is_the_share_of_progress_unless_a_guard_fails() -> None:
 
 PICKY = """
 def judge(evidence):
-    found = evidence["found"]
-    if found is not None and found["file"] == "bomb":
+    if evidence["file"] == "bomb":
         {how}
-    done = found is not None and found["file"] == "good"
-    return [{{"name": "made", "kind": "progress", "passed": done}}]
+    return [{{"name": "made", "kind": "progress", "passed": evidence["file"] == "good"}}]
 """
 
 
@@ -147,20 +146,22 @@ def test_a_crash_that_the_agents_files_provoke_is_its_0(how: str, tmp_path: Path
     judge = tmp_path / "picky.py"
     judge.write_text(PICKY.format(how=how))
     limits = Limits(cpu_s=1, wall_s=20.0)
-    checks = run_judge(judge, {"found": {"file": "bomb"}}, limits=limits)
+    start = {"file": "start"}
+    checks = run_judge(judge, {"file": "bomb"}, untouched=lambda: start, limits=limits)
     assert [check.passed for check in checks] == [False, False]
     assert checks[-1].name == UNREADABLE
     assert score_checks(checks).reward == 0.0
-    good = run_judge(judge, {"found": {"file": "good"}}, limits=limits)
+    good = run_judge(judge, {"file": "good"}, untouched=lambda: start, limits=limits)
     assert score_checks(good).reward == 1.0
 
 
-def test_a_judge_that_crashes_without_any_files_is_broken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["bomb", "good"])
+def test_a_judge_that_breaks_on_the_start_as_well_is_broken(left: str, tmp_path: Path) -> None:
+    """Whatever it is that breaks it: a fault of ours must not become an agent's 0."""
     judge = tmp_path / "broken.py"
-    judge.write_text("def judge(evidence):\n    raise KeyError('x')\n")
-    for found in (None, {"file": "good"}):
-        with pytest.raises(GradeFailure, match="KeyError"):
-            run_judge(judge, {"found": found})
+    judge.write_text("def judge(evidence):\n    raise LookupError('unknown encoding: cp437')\n")
+    with pytest.raises(GradeFailure, match="cp437"):
+        run_judge(judge, {"file": left}, untouched=lambda: {"file": "start"})
 
 
 def test_a_fault_that_passes_is_nobodys(tmp_path: Path) -> None:
@@ -168,12 +169,23 @@ def test_a_fault_that_passes_is_nobodys(tmp_path: Path) -> None:
     judge.write_text(
         "import os, sys\n"
         f"flag = {str(tmp_path / 'flag')!r}\n"
-        "def open_flag():\n"
-        "    return os.path.exists(flag)\n"
-        "if not open_flag():\n"
+        "if not os.path.exists(flag):\n"
         "    open(flag, 'w').close()\n"
         "    sys.exit(3)\n"
         "def judge(evidence):\n"
         "    return [{'name': 'made', 'kind': 'progress', 'passed': True}]\n"
     )
-    assert score_checks(run_judge(judge, {"found": {}})).reward == 1.0
+    assert score_checks(run_judge(judge, {}, untouched=dict)).reward == 1.0
+
+
+SHIPPED_TASKS = [info.name for info in list_tasks()]
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_every_judge_reads_its_tasks_start(name: str) -> None:
+    """What the control run stands on: all of them can be asked about it, and find nothing done."""
+    for seed in range(3):
+        task = load_task(name, seed)
+        checks = run_judge(task.judge, task._untouched())
+        assert score_checks(checks).reward == 0.0
+        assert all(check.passed for check in checks if check.kind == "guard"), checks

@@ -15,8 +15,7 @@ _SUM = re.compile(r"of:=SUM\(\[\.C(\d+):\.C(\d+)\]\)")
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
-    found = evidence["found"] or {"folder": {"files": {}}}
-    files: Mapping[str, File] = found["folder"]["files"] or {}
+    files: Mapping[str, File] = evidence["found"]["folder"]["files"] or {}
     sheets = _sheets(files.get(evidence["file"]))
     sheet: Sheet = (sheets or {}).get(evidence["sheet"], {})
     rows = {line[0]: n for n, line in enumerate(evidence["lines"], 1)}
@@ -65,8 +64,6 @@ def _problems(
     rows: Mapping[str, int],
     placed: Mapping[str, int],
 ) -> list[str]:
-    if evidence["found"] is None:
-        return []
     if sheets is None:
         return ["the file is missing or is no spreadsheet"]
     problems = [f"sheet {name} is new" for name in sheets if name != evidence["sheet"]]

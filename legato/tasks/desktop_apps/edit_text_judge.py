@@ -10,7 +10,7 @@ from legato.tasks.judging.files import File, one_editor, packed, text
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
-    found = evidence["found"] or {"folder": {"files": None}, "titles": ()}
+    found = evidence["found"]
     files = found["folder"]["files"] or {}
     lines = _lines(files.get(evidence["file"]))
     checks = [

@@ -11,8 +11,9 @@ from legato.tasks.judging.files import Files, packed
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
     found = evidence["found"]
-    targets: Files = {} if found is None else found["targets"]["files"] or {}
-    archives: Files | None = None if found is None else found["archives"]["files"]
+    listed: Files | None = found["targets"]["files"]
+    targets = listed or {}
+    archives: Files | None = found["archives"]["files"]
     files = {name: packed(data) for name, data in evidence["files"].items()}
     whole = {folder: _places(evidence, folder) for folder in evidence["folders"]}
     checks = [
@@ -42,9 +43,10 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
         if sum(any(t.startswith(p + n) for t in targets for n in files) for p in places) > 1
     ]
     same = archives == {f"{evidence['archive']}.zip": packed(evidence["packed"])}
-    problems = strange + empty + [f"{folder} holds it twice" for folder in twice]
+    problems = ["too many files"] if listed is None else []
+    problems += strange + empty + [f"{folder} holds it twice" for folder in twice]
     checks.append(guard("nothing else was unpacked", not problems, "; ".join(problems)))
-    checks.append(guard("the archive is as it was", found is None or same))
+    checks.append(guard("the archive is as it was", same))
     return settled(checks)
 
 

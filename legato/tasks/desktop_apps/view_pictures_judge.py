@@ -18,7 +18,7 @@ TURNS: Mapping[str, Callable[[Pixels], Pixels]] = {
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
-    found = evidence["found"] or {"folder": {"files": {}}, "titles": ()}
+    found = evidence["found"]
     files: Mapping[str, File] = found["folder"]["files"] or {}
     before = {name: packed(data) for name, data in evidence["before"].items()}
     changes = evidence["changes"]

@@ -12,8 +12,7 @@ from legato.tasks.judging.files import Files, packed
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
     before = {name: packed(data) for name, data in evidence["before"].items()}
     rules, prefix = evidence["rules"], evidence["folder"] + "/"
-    found = evidence["found"]
-    home: Files | None = {} if found is None else found["home"]["files"]
+    home: Files | None = evidence["found"]["home"]["files"]
     now = {n.removeprefix(prefix): f for n, f in (home or {}).items() if n.startswith(prefix)}
     checks = [
         progress(

@@ -6,6 +6,7 @@ what a cell holds is read. Bounded in what it unpacks: a small file may claim a 
 
 from __future__ import annotations
 
+import encodings.cp437  # noqa: F401 - zipfile reads names by it, when modules are out of reach
 import io
 import xml.etree.ElementTree as ET
 import zipfile

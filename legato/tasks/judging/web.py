@@ -19,7 +19,7 @@ Evidence = Mapping[str, Any]
 def saved_state(evidence: Evidence) -> State:
     """The state by the log: what the server did, one by one, from the start on."""
     app, found = evidence["app"], evidence["found"]
-    requests = [e["request"] for e in (found or {"events": ()})["events"] if e["event"] == "do"]
+    requests = [e["request"] for e in found["events"] if e["event"] == "do"]
     try:
         return replay(app["state"], app["operations"], requests)
     except (Rejected, KeyError, TypeError):
@@ -29,7 +29,7 @@ def saved_state(evidence: Evidence) -> State:
 
 def trust(evidence: Evidence) -> list[Check]:
     """Guards on how the state came about, and on what is still open."""
-    found = evidence["found"] or {"events": (), "state": evidence["app"]["state"], "titles": ()}
+    found = evidence["found"]
     refused = [e["why"] for e in found["events"] if e["event"] == "refused"]
     numbers = [e["n"] for e in found["events"]]
     whole = numbers == list(range(1, len(numbers) + 1))
