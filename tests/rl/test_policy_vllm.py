@@ -222,9 +222,6 @@ def test_a_call_given_up_is_aborted(vllm: Vllm, tokenizer: HFTokenizer, api: str
     use(vllm, tokenizer, work, api=api, step_timeout=timeout, retries=0)
 
 
-@pytest.mark.xfail(
-    reason="replies of the warm model are too short to catch three at once", strict=False
-)
 def test_max_inflight_counted_at_the_server(vllm: Vllm, tokenizer: HFTokenizer) -> None:
     async def work(policy: HttpPolicy) -> float:
         most = 0.0

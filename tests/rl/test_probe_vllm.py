@@ -33,11 +33,18 @@ def marks(report: ProbeReport) -> dict[str, str]:
     return {line.subject: line.mark for line in report.found}
 
 
-@pytest.mark.xfail(
-    reason="the warm model is sure of its tokens: the probe may leave a note", strict=False
-)
 @pytest.mark.parametrize("api", ["tokens", "chat"])
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_a_good_server_is_fit_for_training(vllm: Vllm, api: str, temperature: float) -> None:
+    report = run(vllm, Sampling(temperature=temperature), api)
+    assert report.ok, report.lines()
+
+
+SHARP = pytest.mark.xfail(reason="a known gap: a note is left on a model this sure of its tokens")
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+@pytest.mark.parametrize("temperature", [pytest.param(0.7, marks=SHARP), 1.0])
 def test_a_good_server_passes(vllm: Vllm, api: str, temperature: float) -> None:
     tokenizer = load_tokenizer(str(vllm.checkpoint))
     banned = tokenizer.special("<|image_pad|>")
