@@ -21,7 +21,7 @@ from legato.rl.row import Row
 from legato.rl.samples import read_samples
 from legato.rl.summary import summarise
 from legato_trl import LegatoGRPOConfig, LegatoGRPOTrainer, to_dataset
-from legato_trl.rows import Share, shares
+from legato_trl.rows import FORWARD, Share, shares
 from legato_trl.weights import Server
 from tests.conftest import Vllm
 from tests.trl import stage
@@ -31,6 +31,8 @@ from tests.trl.proxy import LossyServer
 pytestmark = pytest.mark.vllm
 
 GROUPS, SIZE, STEPS = 2, 4, 2
+STRIDE = 1e-3
+"""How far one update may move the weights, all together: no further than the slope holds."""
 
 
 class Trained:
@@ -155,21 +157,47 @@ def gap(trainer: LegatoGRPOTrainer, run: Path, rows: list[Row]) -> tuple[float, 
 
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_an_update_favours_what_earned_more(make_trainer: MakeTrainer, iterations: int) -> None:
-    """Rewards, advantages, ids and screenshots stay together all the way into the gradient."""
-    trained = Trained(
-        make_trainer(max_steps=iterations, num_iterations=iterations, learning_rate=1e-3)
-    )
-    trainer = trained.trainer
+    """Rewards, advantages, ids and screenshots stay together all the way into the weights.
+
+    Plain gradient descent in steps of at most :data:`STRIDE` moves the weights along the gradient
+    of ``sum(advantage * logprob)``, taken here from the rows on disk, whatever was sampled.
+    """
+    trainer = make_trainer(
+        max_steps=iterations, num_iterations=iterations, optim="sgd", learning_rate=STRIDE,
+        max_grad_norm=1.0,
+    )  # fmt: skip
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trained = Trained(trainer)
+    assert len(trained.logs) == iterations
+    after = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     rows = list(read_samples(trained.run, vision=trainer.vision))
     assert {row.policy_version_max for row in rows} == {"0"}
     shown = {i.sha256: load_screenshot(trained.run, i.sha256) for r in rows for i in r.images}
     (share,) = shares(rows, shown, processes=1, chunks=1)
     batch, _ = type(trainer._tensoriser).tensors(trainer._tensoriser, share)
-    moved = trainer._logps(trainer.model, batch, 8) - batch["sampling_per_token_logps"]
-    moved = (moved * batch["tool_mask"]).sum(-1)
-    assert float((moved * batch["advantages"]).sum()) > 0
-    liked, disliked = moved[batch["advantages"] > 0], moved[batch["advantages"] < 0]
-    assert liked.mean() > disliked.mean()
+
+    earned_after = earned(trainer, batch)
+    trainer.model.load_state_dict(before, strict=False)
+    earned_before = earned(trainer, batch)
+    trainer.model.zero_grad()
+    earned_before.backward()
+    uphill = {n: p.grad for n, p in trainer.model.named_parameters() if p.grad is not None}
+    moved = torch.cat([(after[name] - before[name]).flatten() for name in uphill])
+    wanted = torch.cat([slope.flatten() for slope in uphill.values()])
+    assert float(torch.cosine_similarity(moved, wanted, dim=0)) > 0.98
+    assert earned_after.item() > earned_before.item()
+
+
+def earned(trainer: LegatoGRPOTrainer, batch: dict[str, Any]) -> torch.Tensor:
+    """The sum of advantage times logprob over all that was sampled; what an update is to raise."""
+    logps, _, _ = trainer._get_per_token_logps_and_entropies(
+        trainer.model,
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+        batch["completion_ids"].size(1),
+        **{name: batch[name] for name in FORWARD},
+    )
+    return (logps * batch["tool_mask"] * batch["advantages"][:, None]).sum()
 
 
 def test_a_broken_prefix_makes_more_rows_and_padding(make_trainer: MakeTrainer) -> None:

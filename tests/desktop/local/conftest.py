@@ -36,7 +36,7 @@ class ScriptedTask:
         return self.machines[-1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_desktop() -> Iterator[LocalDesktop]:
     check_requirements()
     desktop = make_desktop(DesktopOptions(), 0)
