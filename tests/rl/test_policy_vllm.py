@@ -16,6 +16,7 @@ from legato.errors import ContextLimit, PolicyFailure
 from legato.rl.harness.chatml import ChatML
 from legato.rl.images import ImageSpec
 from legato.rl.policy import HttpPolicy, PolicyConfig
+from legato.rl.policy.http import Reply
 from legato.rl.tokens import HFTokenizer, load_tokenizer
 from legato.rl.types import Generation, ImagePart, Message, Prompt, Sampling, Text
 from tests.conftest import Vllm
@@ -188,38 +189,69 @@ async def metric(policy: HttpPolicy, name: str) -> float:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - the server has no signal for it
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("api", ["tokens", "chat"])
-@pytest.mark.parametrize("how", ["cancelled", "timeout"])
-def test_a_call_given_up_is_aborted(vllm: Vllm, tokenizer: HFTokenizer, api: str, how: str) -> None:
-    prompt = make(tokenizer)
-    sampling = Sampling(max_tokens=3900)
+LONG = Sampling(max_tokens=3900)
+CALLS = 3
 
+
+async def nothing_runs(policy: HttpPolicy) -> bool:
+    return await metric(policy, "num_requests_running") == 0
+
+
+def ask_at_length(policy: HttpPolicy, prompt: Prompt) -> list[asyncio.Task[Reply]]:
+    """Calls that a server takes long to answer."""
+    asked = (policy.ask(prompt, LONG, ignore_eos=True) for _ in range(CALLS))
+    return [asyncio.create_task(call) for call in asked]
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_a_call_that_is_cancelled_is_aborted(vllm: Vllm, tokenizer: HFTokenizer, api: str) -> None:
     async def work(policy: HttpPolicy) -> None:
-        async def runs(count: int) -> bool:
-            return await metric(policy, "num_requests_running") == count
+        async def all_run() -> bool:
+            return await metric(policy, "num_requests_running") == CALLS
 
         before = await metric(policy, "generation_tokens_total")
-        calls = [
-            asyncio.create_task(policy.ask(prompt, sampling, ignore_eos=True)) for _ in range(3)
-        ]
-        await until(lambda: runs(3))
-        if how == "cancelled":
-            for call in calls:
-                call.cancel()
+        calls = ask_at_length(policy, make(tokenizer))
+        await until(all_run)
+        for call in calls:
+            call.cancel()
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        wanted = asyncio.CancelledError if how == "cancelled" else PolicyFailure
-        assert all(isinstance(end, wanted) for end in ends)
-        await until(lambda: runs(0))
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        await until(lambda: nothing_runs(policy))
         generated = await metric(policy, "generation_tokens_total") - before
-        assert generated < 2 * sampling.max_tokens
+        assert generated < 2 * LONG.max_tokens
 
-    timeout = 60.0 if how == "cancelled" else 2.0
-    use(vllm, tokenizer, work, api=api, step_timeout=timeout, retries=0)
+    use(vllm, tokenizer, work, api=api)
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_a_call_that_runs_out_of_time_is_aborted(
+    vllm: Vllm, tokenizer: HFTokenizer, api: str
+) -> None:
+    prompt = make(tokenizer)
+    assert prompt.token_ids is not None
+
+    async def work(policy: HttpPolicy) -> bool:
+        """Whether the server had begun with all calls when their time was up."""
+        asked = await metric(policy, "prompt_tokens_total")
+        before = await metric(policy, "generation_tokens_total")
+        ends = await asyncio.gather(*ask_at_length(policy, prompt), return_exceptions=True)
+        assert all(isinstance(end, PolicyFailure) for end in ends)
+        await until(lambda: nothing_runs(policy))
+        generated = await metric(policy, "generation_tokens_total") - before
+        assert generated < 2 * LONG.max_tokens
+        asked = await metric(policy, "prompt_tokens_total") - asked
+        return asked == CALLS * len(prompt.token_ids)
+
+    # A server so busy that it did not begin in time takes all the longer to answer.
+    for timeout in (2.0, 6.0, 18.0):
+        if use(vllm, tokenizer, work, api=api, step_timeout=timeout, retries=0):
+            return
+    pytest.fail("the server did not begin with three calls in time")
 
 
 def test_max_inflight_counted_at_the_server(vllm: Vllm, tokenizer: HFTokenizer) -> None:

@@ -98,6 +98,8 @@ class PageLoads:
         self._dialogs: set[str] = set()
         self._held_tabs: dict[int, str] = {}
         """Id of the command whose reply lets a new tab go on, to its session."""
+        self._asked_state: dict[int, tuple[str, str]] = {}
+        """Id of the command whose reply says how far a page is, to its session and frame."""
         self._slow: dict[str, None] = {}
         self._asked: dict[str, collections.deque[float]] = {}
         self._last_id = 0
@@ -112,6 +114,9 @@ class PageLoads:
         with self._lock:
             if (tab := self._held_tabs.pop(message.get("id", 0), None)) is not None:
                 return [self._command("Runtime.runIfWaitingForDebugger", tab)]
+            if (asked := self._asked_state.pop(message.get("id", 0), None)) is not None:
+                self._state(*asked, message)
+                return []
             if handler is None:
                 return []
             return handler(self, message.get("sessionId", ""), message.get("params", {})) or []
@@ -153,12 +158,24 @@ class PageLoads:
             self._held_tabs[attach["id"]] = session
             return [attach]
         commands = [attach, self._command("Network.enable", session, **_KEEP_NOTHING)]
+        follow_up: list[Message] = []
         if kind in ("page", "iframe"):
             commands.append(self._command("Page.enable", session))
             commands.append(self._command("Inspector.enable", session))
-        # Last: the target stands still until this arrives, so its first request is not missed.
+            # A window's first page may have begun to load by now, and nothing tells of what is
+            # past: so it is asked. A document that comes only later is announced.
+            commands.append(self._command("Page.setLifecycleEventsEnabled", session, enabled=True))
+            asked = self._command("Runtime.evaluate", session, expression="document.readyState")
+            self._asked_state[asked["id"]] = session, params["targetInfo"]["targetId"]
+            follow_up.append(asked)
+        # The target stands still until this arrives, so its first request is not missed.
         commands.append(self._command("Runtime.runIfWaitingForDebugger", session))
-        return commands
+        return commands + follow_up
+
+    def _state(self, session: str, frame: str, reply: Message) -> None:
+        state = reply.get("result", {}).get("result", {}).get("value", "complete")
+        if state != "complete":
+            self._frames.setdefault(frame, _Load(session, self._clock()))
 
     def _detached(self, _parent: str, params: Message) -> None:
         self._drop(params["sessionId"])
@@ -170,6 +187,7 @@ class PageLoads:
         self._requests = {k: r for k, r in self._requests.items() if r.session != session}
         self._frames = {k: f for k, f in self._frames.items() if f.session != session}
         self._dialogs.discard(session)
+        self._asked_state = {k: a for k, a in self._asked_state.items() if a[0] != session}
 
     def _request(self, session: str, params: Message) -> None:
         # A redirect comes with the id of the request it continues, and replaces it.
@@ -206,6 +224,12 @@ class PageLoads:
 
     def _frame_stopped(self, _session: str, params: Message) -> None:
         self._frames.pop(params["frameId"], None)
+
+    def _lifecycle(self, session: str, params: Message) -> None:
+        if params["name"] == "commit":
+            self._frames.setdefault(params["frameId"], _Load(session, self._clock()))
+        elif params["name"] == "load":
+            self._frames.pop(params["frameId"], None)
 
     def _frame_detached(self, _session: str, params: Message) -> None:
         if params.get("reason") != "swap":  # it goes on loading in another process
@@ -250,6 +274,7 @@ _HANDLERS: dict[str, Callable[[PageLoads, str, Message], list[Message] | None]] 
     "Network.dataReceived": PageLoads._answered,
     "Page.frameStartedLoading": PageLoads._frame_started,
     "Page.frameStoppedLoading": PageLoads._frame_stopped,
+    "Page.lifecycleEvent": PageLoads._lifecycle,
     "Page.frameDetached": PageLoads._frame_detached,
     "Page.javascriptDialogOpening": PageLoads._dialog_opened,
     "Page.javascriptDialogClosed": PageLoads._dialog_closed,

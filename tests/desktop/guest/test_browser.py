@@ -39,7 +39,8 @@ class Browser:
         return self.loads.handle({"method": method, "sessionId": session, "params": params})
 
     def attach(self, session: str = "page", kind: str = "page") -> list[dict[str, Any]]:
-        return self.say("Target.attachedToTarget", "", sessionId=session, targetInfo={"type": kind})
+        target = {"type": kind, "targetId": f"{session}'s frame"}
+        return self.say("Target.attachedToTarget", "", sessionId=session, targetInfo=target)
 
     def ask(
         self, path: str = "/data", *, id: str = "", kind: str = "Fetch", session: str = "page"
@@ -66,6 +67,33 @@ def browser() -> Browser:
     browser = Browser()
     browser.attach()
     return browser
+
+
+@pytest.mark.parametrize("state", ["loading", "interactive", "complete"])
+@pytest.mark.parametrize("end", ["Page.frameStoppedLoading", "Page.lifecycleEvent"])
+def test_a_page_is_asked_how_far_it_is_when_it_is_met(
+    browser: Browser, state: str, end: str
+) -> None:
+    asked = next(c for c in browser.attach("second") if c["method"] == "Runtime.evaluate")
+    reply = {"type": "string", "value": state}
+    assert browser.loads.handle({"id": asked["id"], "result": {"result": reply}}) == []
+    assert browser.awaited == (state != "complete")
+    browser.say(end, "second", frameId="second's frame", name="load")
+    assert browser.awaited == 0
+
+
+def test_a_page_that_cannot_say_how_far_it_is_counts_nothing(browser: Browser) -> None:
+    asked = next(c for c in browser.attach("second") if c["method"] == "Runtime.evaluate")
+    browser.loads.handle({"id": asked["id"], "error": {"code": -32000, "message": "it went"}})
+    assert browser.awaited == 0
+
+
+def test_a_document_that_comes_after_its_page_was_met_counts(browser: Browser) -> None:
+    browser.say("Page.lifecycleEvent", frameId="f", name="commit")
+    browser.say("Page.lifecycleEvent", frameId="f", name="firstPaint")
+    assert browser.awaited == 1
+    browser.say("Page.frameStoppedLoading", frameId="f")
+    assert browser.awaited == 0
 
 
 @pytest.mark.parametrize(
@@ -214,10 +242,11 @@ def test_every_target_is_listened_to_and_let_go(browser: Browser) -> None:
         commands = browser.attach(kind, kind)
         assert {c["sessionId"] for c in commands} == {kind}
         methods[kind] = [c["method"] for c in commands]
-        assert methods[kind][-1] == "Runtime.runIfWaitingForDebugger"
+        listening = methods[kind].index("Network.enable")
+        assert listening < methods[kind].index("Runtime.runIfWaitingForDebugger")
         assert {"Network.enable", "Target.setAutoAttach"} <= set(methods[kind])
-    assert "Page.enable" in methods["page"]
-    assert "Page.enable" not in methods["worker"]
+    assert methods["page"].index("Page.enable") < methods["page"].index("Runtime.evaluate")
+    assert not {"Page.enable", "Runtime.evaluate"} & set(methods["worker"])
 
 
 def test_a_tab_is_let_go_once_its_page_is_listened_to(browser: Browser) -> None:
@@ -265,7 +294,7 @@ PEER = """
         data = text.encode()
         while data:
             data = data[os.write(4, data):]
-    attached = {"sessionId": "s", "targetInfo": {"type": "page"}}
+    attached = {"sessionId": "s", "targetInfo": {"type": "page", "targetId": "f"}}
     say(json.dumps({"method": "Target.attachedToTarget", "params": attached}) + "\\0")
     say("this is no JSON\\0")
     say('{"method":"Network.requestWillBeSent","sessionId":"s","params":{}}\\0')
@@ -275,13 +304,13 @@ PEER = """
     text = json.dumps(event, separators=(",", ":")) + "\\0"
     say(text[:40]); time.sleep(0.05); say(text[40:])
     received = received.partition(b"\\0")[2]
-    while received.count(b"\\0") < 5:
+    while received.count(b"\\0") < 7:
         received += os.read(3, 65536)
     with open(sys.argv[-1] + ".part", "w") as f:
         f.write(json.dumps({
             "argv": sys.argv[1:], "links": {n: link(n) for n in os.listdir("/proc/self/fd")},
             "hello": hello["method"], "sid": os.getsid(0) == os.getpid(),
-            "commands": [json.loads(c)["method"] for c in received.split(b"\\0")[:5]]}))
+            "commands": [json.loads(c)["method"] for c in received.split(b"\\0")[:7]]}))
     os.rename(sys.argv[-1] + ".part", sys.argv[-1])
     os.read(0, 1)
     while not os.path.exists(sys.argv[-1] + ".exit"):
@@ -339,7 +368,7 @@ def test_the_pipe_reaches_through_a_wrapper_script(peer: Peer, tmp_path: Path) -
     report = peer.report()
     assert report["argv"] == ["--remote-debugging-pipe", str(tmp_path / "report")]
     assert report["hello"] == "Target.setAutoAttach"
-    assert report["commands"][-1] == "Runtime.runIfWaitingForDebugger"
+    assert report["commands"][-2:] == ["Runtime.runIfWaitingForDebugger", "Runtime.evaluate"]
     assert report["sid"]
     sockets = {fd for fd, link in report["links"].items() if link.startswith("socket:")}
     inherited = {fd for fd in os.listdir("/proc/self/fd") if inheritable(fd)}
