@@ -51,6 +51,10 @@ MARK = 5.0
 LIKELY = 0.1
 """Tokens of a larger share are banned first, to see what lies below them."""
 
+HOT = 2.0
+"""Where bans are looked at again when nothing is seen at the temperature asked for: the highest
+that every server takes. It does not matter to bans, and shows the alternatives of a sure model."""
+
 FLATTENING = 8
 """Most rounds of that. A model trained to begin its replies in one of a few ways needs several."""
 
@@ -125,6 +129,15 @@ async def check_bans(
     query: Query, prompts: Sequence[Prompt], sampling: Sampling, token_id: TokenId
 ) -> Finding:
     """Ban the most likely tokens and see whether the others get what those had."""
+    found = await _check_bans(query, prompts, sampling, token_id)
+    if found.verdict == "unknown" and sampling.temperature < HOT:
+        found = await _check_bans(query, prompts, replace(sampling, temperature=HOT), token_id)
+    return found
+
+
+async def _check_bans(
+    query: Query, prompts: Sequence[Prompt], sampling: Sampling, token_id: TokenId
+) -> Finding:
     whole = replace(sampling, top_k=0, top_p=1.0)
     proven = False
     for prompt in prompts:

@@ -57,6 +57,8 @@ class Behaviour:
     """Standard deviation added to the logits anew in each call."""
     peak: float = 0.0
     """Logit added to one token: a model that is sure of itself."""
+    steep: float = 1.0
+    """Factor of all logits: a model that is sure of everything."""
     refuse: frozenset[str] = frozenset()
     ignore: frozenset[str] = frozenset()
     """Fields that are swallowed silently."""
@@ -369,7 +371,7 @@ class ModelServer:
             logits += np.random.default_rng(self._calls).normal(
                 0.0, self.behaviour.noise, len(logits)
             )
-        return logits
+        return logits * self.behaviour.steep
 
     def _distributions(
         self, logits: np.ndarray, fields: dict[str, Any]
