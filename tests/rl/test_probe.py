@@ -84,7 +84,7 @@ def test_a_model_that_is_sure_of_everything_is_seen_through(
     server: ModelServer, checkpoint: Path, hidden: dict[str, Any]
 ) -> None:
     """At the temperature asked for, its alternatives would be too unlikely to prove anything."""
-    for name, value in {**hidden, "steep": 8.0}.items():
+    for name, value in {**hidden, "steep": 16.0}.items():
         setattr(server.behaviour, name, value)
     report = run(server, checkpoint, Sampling(temperature=0.7))
     assert marks(report)["bans"] == ("wrong" if hidden else "ok"), report.lines()
