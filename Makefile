@@ -1,6 +1,7 @@
 # make demo    the whole job once, on real desktops with a real model server
 # make test    lint, types and every test
 # make bench   the benchmarks, one line per figure, and the README's table of them
+# make desktop-image    the image of container desktops, to the engine of DOCKER_HOST (as root)
 # make lint    style and types only
 # make clean   remove everything that was made here, except the run directories
 # All of them set up what they need first (make setup); that is quick when nothing changed.
@@ -10,7 +11,7 @@ PYTHON := .venv/bin/python
 # --foreground: Ctrl-C at the terminal must reach the command itself.
 BOUNDED := timeout --foreground --kill-after=60
 
-.PHONY: setup demo test bench lint clean
+.PHONY: setup demo test bench desktop-image lint clean
 
 # SKIP_PACKAGES=1 leaves the operating system's packages to you.
 setup:
@@ -20,13 +21,18 @@ setup:
 demo: setup
 	@$(BOUNDED) 1800 $(PYTHON) tools/demo.py
 
+desktop-image: setup
+	@$(BOUNDED) 3000 $(PYTHON) -m legato.desktop.docker image --cache .cache/desktop-image
+
 lint: setup
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(BOUNDED) 900 $(PYTHON) -m mypy
 
 test: lint
-	$(PYTHON) tools/warm_start.py # kept; no test's time limit should pay for the training
+	@# Kept; no test's time limit should pay for these.
+	$(PYTHON) tools/warm_start.py
+	$(BOUNDED) 1900 $(PYTHON) -m legato.desktop.docker files --cache .cache/desktop-image
 	@# Real desktops race with a busy machine: what failed is run once more, alone; twice is a failure.
 	$(BOUNDED) --signal=INT 3600 $(PYTHON) -m pytest || \
 	  { echo "once more, what failed:"; \

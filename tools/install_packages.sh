@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Install the Debian packages of tools/apt-packages.txt that are missing; quick when none is.
+# Install the Debian packages of a desktop and of the development set-up that are missing; quick
+# when none is.
 set -euo pipefail
 cd "$(dirname "$0")"
+lists=(apt-packages.txt ../legato/desktop/image/packages.txt)
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "This is no Debian machine: install the equivalents of tools/apt-packages.txt by hand," \
-    "then run: make setup SKIP_PACKAGES=1" >&2
+  echo "This is no Debian machine: install the equivalents of what tools/apt-packages.txt and" \
+    "legato/desktop/image/packages.txt list by hand, then run: make setup SKIP_PACKAGES=1" >&2
   exit 1
 fi
-mapfile -t wanted < <(sed 's/#.*//' apt-packages.txt | xargs -n1)
+mapfile -t wanted < <(sed 's/#.*//' "${lists[@]}" | xargs -n1)
 installed=$(dpkg-query --show --showformat='${db:Status-Abbrev} ${Package}\n' "${wanted[@]}" \
   2>/dev/null | awk '$1 == "ii" { print $2 }' || true)
 mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) <(sort <<<"$installed"))

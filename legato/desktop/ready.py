@@ -28,8 +28,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -81,6 +82,28 @@ class Signals(Protocol):
         ...
 
 
+class Pace(Protocol):
+    """The time by which a desktop is watched."""
+
+    def now(self) -> float:
+        """Seconds, never falling, of what the signals say at present."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return once the signals are as of ``seconds`` later."""
+        ...
+
+
+@runtime_checkable
+class Pushed(Protocol):
+    """Signals that come by themselves while they are wanted: for desktops far away, where asking
+    takes long."""
+
+    def pushed(self) -> AbstractContextManager[Pace]:
+        """Within, the signals are those of the moment that :meth:`Pace.now` gives."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyRules:
     """How long what must be still."""
@@ -115,15 +138,17 @@ def wait_ready(
     :class:`~legato.errors.EnvFailure`.
     """
     start = time.monotonic()
-    settling = Settling(signals, rules, time.monotonic)
-    while True:
-        reason = settling.look()
-        elapsed = time.monotonic() - start
-        if reason is None and elapsed >= timeout:
-            reason = "timeout"
-        if reason is not None:
-            return Ready(reason, elapsed)
-        _pause(min(settling.next_look_in(), timeout - elapsed), cancelled)
+    pushed = signals.pushed() if isinstance(signals, Pushed) else nullcontext(_OwnPace(cancelled))
+    with pushed as pace:
+        settling = Settling(signals, rules, pace.now)
+        while True:
+            reason = settling.look()
+            elapsed = time.monotonic() - start
+            if reason is None and elapsed >= timeout:
+                reason = "timeout"
+            if reason is not None:
+                return Ready(reason, elapsed)
+            pace.wait(max(0.0, min(settling.next_look_in(), timeout - elapsed)))
 
 
 class Settling:
@@ -276,8 +301,17 @@ class _Motion:
         return plain and not steady, min(self._began) if steady else None
 
 
-def _pause(seconds: float, cancelled: threading.Event | None) -> None:
-    if cancelled is None:
-        time.sleep(max(0.0, seconds))
-    elif cancelled.wait(max(0.0, seconds)):
-        raise EnvFailure("the desktop was stopped during a wait")
+class _OwnPace:
+    """Implements :class:`Pace` for signals that are asked for when they are wanted."""
+
+    def __init__(self, cancelled: threading.Event | None) -> None:
+        self._cancelled = cancelled
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        if self._cancelled is None:
+            time.sleep(seconds)
+        elif self._cancelled.wait(seconds):
+            raise EnvFailure("the desktop was stopped during a wait")

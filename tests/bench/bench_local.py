@@ -53,8 +53,8 @@ def tree(root: int) -> list[int]:
 
 def pss_mib(desktop: LocalDesktop) -> float:
     """Proportional memory of all the desktop's processes, bwrap and our view of the screen too."""
-    assert desktop._sandbox is not None
-    status = Path(f"/proc/{desktop._sandbox.first_pid}/status").read_text()
+    assert desktop._box is not None
+    status = Path(f"/proc/{desktop._box.first_pid}/status").read_text()
     bwrap = int(status.split("PPid:\t")[1].split()[0])
     kib = 0
     for pid in tree(bwrap):

@@ -357,7 +357,7 @@ def test_35_another_users_rights(editor: Stage) -> None:
         done = machine.run(["/bin/sh", "-c", command])
         assert "uid=0(root)" not in done.stdout, command
     if os.getuid() == 0:
-        owner = Path(f"/proc/{editor.desktop._sandbox.first_pid}/status")  # type: ignore[attr-defined]
+        owner = Path(f"/proc/{editor.desktop._box.first_pid}/status")  # type: ignore[attr-defined]
         assert "Uid:\t0" not in owner.read_text()
 
 

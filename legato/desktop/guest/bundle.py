@@ -12,6 +12,8 @@ MODULES = (
     "browser",
     "busy",
     "files",
+    "frames",
+    "mux",
     "probe",
     "processes",
     "program",

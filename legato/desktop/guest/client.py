@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from legato.desktop.contract import Completed
 from legato.desktop.guest import wire
+from legato.desktop.ready import Signals
+from legato.desktop.x11.display import Display
+from legato.desktop.x11.screen import Screen
 from legato.errors import EnvFailure, FileTooLarge, SandboxError
 
 REPLY_S = 10.0
@@ -20,30 +25,40 @@ CLEAN_S = 30.0
 PROBE_S = 20.0
 
 
-class GuestClient:
+class GuestClient(ABC):
     """One connection to one guest. Used by one thread at a time, but for :meth:`cut`.
 
     All methods raise ``EnvFailure`` naming the call when the guest is gone, answers with an
     error or does not answer in time; the connection is of no use after the first and last.
+
+    What differs with the way to the machine is left to
+    :class:`~legato.desktop.guest.nearby.NearbyGuest` (same kernel: descriptors are passed) and
+    :class:`~legato.desktop.guest.remote.RemoteGuest` (a stream of bytes is all there is).
     """
 
-    def __init__(self, socket_path: Path, *, deadline_s: float = REPLY_S) -> None:
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, sock: socket.socket, *, deadline_s: float = REPLY_S) -> None:
+        """``sock`` is connected to a guest program, and owned; it is closed if this raises."""
+        self._sock = sock
         try:
-            self._sock.settimeout(deadline_s)
-            # Through the directory's descriptor: a socket's path is limited to 107 bytes.
-            parent = os.open(socket_path.parent, os.O_PATH | os.O_DIRECTORY)
-            try:
-                self._sock.connect(f"/proc/self/fd/{parent}/{socket_path.name}")
-            finally:
-                os.close(parent)
             self._call("ping", deadline_s)
-        except OSError as e:
-            self._sock.close()
-            raise EnvFailure(f"the guest program does not answer: {e}") from e
         except EnvFailure:
-            self._sock.close()
+            self.close()
             raise
+
+    @abstractmethod
+    def start_session(self, width: int, height: int, *, timeout: float) -> tuple[int, Screen]:
+        """Start the X session.
+
+        Returns a fresh connection to the X server, owned by the caller, and its screen.
+        """
+
+    @abstractmethod
+    def signals(self, display: Display) -> Signals:
+        """What the ready signal is made of, for the session that ``display`` shows."""
+
+    @abstractmethod
+    def expose(self, port: int, server: Path) -> None:
+        """Let the guest's ``127.0.0.1:port`` lead to the server on the unix socket ``server``."""
 
     def cut(self) -> None:
         """End the connection, from any thread; a call that waits in it fails at once."""
@@ -64,18 +79,6 @@ class GuestClient:
         Raises ``EnvFailure`` if anything of the agent outlived it: build the machine anew.
         """
         self._call("clean", CLEAN_S)
-
-    def start_session(self, width: int, height: int, *, timeout: float) -> tuple[int, int]:
-        """Start the X session; returns two descriptors, owned by the caller.
-
-        They are a fresh connection to the X server and its screen memory, an XWD file.
-        """
-        _, _, fds = self._call(
-            "session", timeout + REPLY_S, width=width, height=height, timeout=timeout
-        )
-        if len(fds) != 2:
-            raise EnvFailure(f"the guest sent {len(fds)} descriptors instead of 2")
-        return fds[0], fds[1]
 
     def run(
         self,
@@ -130,22 +133,6 @@ class GuestClient:
         reply, _, _ = self._call("list_files", FILE_S, path=path)
         return list(reply["files"])
 
-    def expose(self, port: int, server: Path) -> None:
-        """Let the guest's ``127.0.0.1:port`` lead to the server on the unix socket ``server``.
-
-        The socket is made writable for every user, since the guest's is not ours; its directory
-        decides who else can reach it.
-        """
-        try:
-            server.chmod(0o666)
-            fd = os.open(server, os.O_PATH | os.O_CLOEXEC)
-        except OSError as e:
-            raise EnvFailure(f"there is no server to expose: {e}") from e
-        try:
-            self._call("expose", REPLY_S, b"", [fd], port=port)
-        finally:
-            os.close(fd)
-
     def freeze(self) -> None:
         self._call("freeze", REPLY_S)
 
@@ -160,25 +147,40 @@ class GuestClient:
     def _call(
         self, op: str, seconds: float, blob: bytes = b"", fds: Sequence[int] = (), /, **args: Any
     ) -> tuple[dict[str, Any], bytes, list[int]]:
-        deadline = time.monotonic() + seconds
-        try:
+        with self._within(op, seconds) as deadline:
             wire.send(self._sock, {"op": op, **args}, blob, fds, deadline=deadline)
-            header, data, received = wire.receive(self._sock, deadline=deadline)
+            header, data, received = self._reply(deadline)
+        if "error" in header:
+            for fd in received:
+                os.close(fd)
+            raise failure(op, header)
+        return header, data, received
+
+    def _reply(self, deadline: float) -> tuple[dict[str, Any], bytes, list[int]]:
+        return wire.receive(self._sock, deadline=deadline)
+
+    @contextlib.contextmanager
+    def _within(self, op: str, seconds: float) -> Iterator[float]:
+        """A deadline for an exchange; what goes wrong in it is told as ``EnvFailure``."""
+        try:
+            yield time.monotonic() + seconds
         except TimeoutError:
             self.cut()  # a late reply must not be taken for the next call's
             raise EnvFailure(f"the guest program did not answer {op!r} in {seconds:g} s") from None
         except (OSError, ValueError) as e:
             self.cut()
-            raise EnvFailure(f"the machine was lost during {op!r}: {e}") from e
-        if "error" in header:
-            for fd in received:
-                os.close(fd)
-            failure = _FAILURES.get(header["kind"], EnvFailure)
-            raise failure(f"{op}: {header['error']}")
-        return header, data, received
+            raise EnvFailure(f"the machine was lost during {op!r}: {self._why(e)}") from e
+
+    def _why(self, e: Exception) -> str:
+        return str(e)
 
 
 _FAILURES: Mapping[str, type[EnvFailure]] = {"NotLocked": SandboxError, "TooLarge": FileTooLarge}
+
+
+def failure(op: str, header: Mapping[str, Any]) -> EnvFailure:
+    """What to raise for a reply that tells of an error."""
+    return _FAILURES.get(header["kind"], EnvFailure)(f"{op}: {header['error']}")
 
 
 def _completed(reply: Mapping[str, Any], blob: bytes, name: str, timeout: float) -> Completed:

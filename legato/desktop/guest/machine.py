@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from legato.desktop.actions import AnyAction
 from legato.desktop.contract import Completed, EndedBy, Window
 from legato.desktop.guest.client import GuestClient
@@ -79,7 +77,7 @@ class GuestMachine:
                 raise EnvFailure(f"{name} ended with {code} and showed no window: {said[-500:]}")
             if code == 0:
                 # It gave its job to an instance that runs already: a browser opens a tab for it.
-                signals = GuestSignals(self._guest, self._display)
+                signals = self._guest.signals(self._display)
                 wait_ready(signals, timeout=max(0.0, deadline - time.monotonic()))
                 return
             if time.monotonic() >= deadline:
@@ -134,20 +132,3 @@ class GuestMachine:
                 resource.close()
             except Exception as e:  # the next one must be closed all the same
                 log.warning("closing %r failed: %r", resource, e)
-
-
-class GuestSignals:
-    """Implements :class:`~legato.desktop.ready.Signals`."""
-
-    def __init__(self, guest: GuestClient, display: Display) -> None:
-        self._guest = guest
-        self._display = display
-
-    def frame(self) -> np.ndarray:
-        return self._display.pixels()
-
-    def busy_seconds(self) -> float:
-        return self._guest.busy_seconds()
-
-    def pending_requests(self) -> int:
-        return self._guest.pending_requests()

@@ -21,8 +21,10 @@ from typing import Any
 from . import files, session, view, wire
 from .browser import Browsers, is_browser
 from .busy import BusyMeter
+from .frames import Frames
+from .mux import Mux, Pipes
 from .processes import NotClean, Processes
-from .relay import Relay
+from .relay import HeldServer, Relay
 
 MESSAGE_S = 30.0
 """The driver sends a message in one go; one that takes longer is not the driver's."""
@@ -42,6 +44,9 @@ BASE_ENV = {
 
 WRITABLE = ("/tmp", "/dev/shm")
 """Emptied by a reset, besides home and runtime directory."""
+
+WATCH = 0
+"""The timer of the watch; the others are known by the pid of their process."""
 
 
 @dataclass
@@ -84,12 +89,31 @@ class Guest:
         self._busy = BusyMeter(lambda: frozenset((os.getpid(), *self._session.x_pid)))
         self._relays: list[Relay] = []
         self._timers: dict[int, tuple[float, Callable[[], None]]] = {}
+        self._mux: Mux | None = None
+        """Set when the driver is on another machine, and no descriptors can be passed."""
+        self._frames: Frames | None = None
+        self._x: socket.socket | None = None
+        """The driver's connection to the X server, until its channel is opened."""
 
-    def serve(self, listener: socket.socket, owner_fd: int | None) -> None:
-        """Run until the owner's end of ``owner_fd`` is closed."""
+    def listen(self, listener: socket.socket, owner_fd: int | None) -> None:
+        """Serve who connects; exit when the owner's end of ``owner_fd`` is closed."""
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         if owner_fd is not None:
             self._selector.register(owner_fd, selectors.EVENT_READ, sys.exit)
+
+    def join(self, stream: Pipes) -> None:
+        """Serve the driver at the other end of a stream; exit when it is gone."""
+        self._mux = Mux(stream, self._open_channel, first=False)
+        self._serve_connection(self._mux.main)
+
+    def _open_channel(self, name: str) -> socket.socket:
+        x, self._x = self._x, None
+        if name != "x" or x is None:
+            raise ConnectionRefusedError(name)
+        return x
+
+    def serve(self) -> None:
+        """Run for ever."""
         while True:
             now = time.monotonic()
             for pid, (due, action) in list(self._timers.items()):
@@ -112,6 +136,9 @@ class Guest:
         if struct.unpack("3i", credentials)[0] != 0:
             connection.close()
             return
+        self._serve_connection(connection)
+
+    def _serve_connection(self, connection: socket.socket) -> None:
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._request(connection))
 
     def _request(self, connection: socket.socket) -> None:
@@ -126,7 +153,7 @@ class Guest:
         except (OSError, ValueError, RuntimeError) as e:
             for fd in fds:
                 os.close(fd)
-            reply = Reply({"error": str(e) or repr(e), "kind": type(e).__name__})
+            reply = _failed(e)
         if reply is not None:
             self._reply(connection, reply)
 
@@ -146,6 +173,8 @@ class Guest:
         except (KeyError, ValueError):
             return  # already hung up
         connection.close()
+        if self._mux is not None:
+            sys.exit()
 
     def handle_ping(self, _: Request) -> Reply:
         return Reply()
@@ -157,6 +186,9 @@ class Guest:
         self._relays.clear()
         self._timers.clear()
         self._processes.kill_all(KILL_S)
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None
         self._session = session.Session(self._processes, self._env)
         try:
             _remove_ipc(self._processes, self._env)
@@ -168,10 +200,57 @@ class Guest:
         return Reply()
 
     def handle_session(self, request: Request) -> Reply:
-        """Start the X session; replies with its connection and its screen memory."""
+        """Start the X session; replies with its connection and its screen memory.
+
+        Over a stream the connection is behind the channel ``x``, and the screen is told by looks.
+        """
         size = request.args["width"], request.args["height"]
         x, memory = self._session.start(*size, timeout=request.args["timeout"])
-        return Reply(fds=[x.detach(), memory])
+        if self._mux is None:
+            return Reply(fds=[x.detach(), memory])
+        self._x = x
+        try:
+            self._frames = Frames(memory, session.X_SOCKET)
+        finally:
+            os.close(memory)
+        return Reply()
+
+    def handle_look(self, _: Request) -> Reply:
+        """What changed on the screen since the last look, or watch, told it."""
+        rects, pixels = self._screen().changes()
+        return Reply({"rects": rects}, pixels)
+
+    def handle_watch(self, request: Request) -> None:
+        """Look again and again, ``interval`` seconds apart, and tell what the ready signal needs.
+
+        Every message bears the ``number`` of the watch. The time of a look is that of this
+        machine's ``time.monotonic()``.
+        """
+        args, connection = request.args, request.connection
+        number, interval = args["number"], args["interval"]
+
+        def look() -> None:
+            try:
+                rects, pixels = self._screen().changes()
+                told = {"watch": number, "rects": rects, "at": time.monotonic()}
+                told["requests"] = self._pending()
+                if not rects:  # else nothing can be at rest yet, and this takes a while
+                    told["seconds"] = self._busy.seconds()
+            except (OSError, ValueError, RuntimeError) as e:
+                self._reply(connection, Reply({"watch": number, **_failed(e).header}))
+                return
+            self._timers[WATCH] = time.monotonic() + interval, look
+            self._reply(connection, Reply(told, pixels))
+
+        look()
+
+    def handle_unwatch(self, _: Request) -> None:
+        self._timers.pop(WATCH, None)
+
+    def _screen(self) -> Frames:
+        if self._frames is None:
+            raise RuntimeError("there is no session to look at")
+        return self._frames
 
     def handle_run(self, request: Request) -> None:
         """Run a command as the operator; the reply follows when it has ended."""
@@ -262,8 +341,13 @@ class Guest:
         return Reply({"files": files.list_files(request.args["path"])})
 
     def handle_expose(self, request: Request) -> Reply:
-        """Open a port that leads to the server whose socket came along."""
-        self._relays.append(Relay(self._selector, request.args["port"], request.fds[0]))
+        """Open a port that leads to the server whose socket came along.
+
+        Over a stream it leads to the channel that is named after the port.
+        """
+        port = request.args["port"]
+        server = HeldServer(request.fds[0]) if self._mux is None else _FarServer(self._mux, port)
+        self._relays.append(Relay(self._selector, port, server))
         return Reply()
 
     def handle_freeze(self, _: Request) -> Reply:
@@ -274,6 +358,9 @@ class Guest:
         return Reply({"seconds": self._busy.seconds()})
 
     def handle_pending(self, _: Request) -> Reply:
+        return Reply({"requests": self._pending()})
+
+    def _pending(self) -> int:
         """Requests that will end soon, as the browsers and our own relays see them.
 
         A relay also sees what no devtools do: the first request of a page in a new tab, which is
@@ -282,7 +369,24 @@ class Guest:
         """
         awaited, background = self._browsers.in_flight()
         relayed = sum(relay.unanswered() for relay in self._relays)
-        return Reply({"requests": max(awaited, relayed - background)})
+        return max(awaited, relayed - background)
+
+
+class _FarServer:
+    """A server at the other end of a stream."""
+
+    def __init__(self, mux: Mux, port: int) -> None:
+        self._mux, self._name = mux, f"port {port}"
+
+    def connect(self) -> socket.socket:
+        return self._mux.open(self._name)
+
+    def close(self) -> None:
+        """It is the driver's."""
+
+
+def _failed(e: Exception) -> Reply:
+    return Reply({"error": str(e) or repr(e), "kind": type(e).__name__})
 
 
 def _remove_ipc(processes: Processes, env: dict[str, str]) -> None:
@@ -311,6 +415,9 @@ def main() -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--listen", metavar="PATH", help="make the driver's socket here")
     where.add_argument("--listen-fd", type=int, help="or use this one")
+    where.add_argument(
+        "--stdio", action="store_true", help="or the driver is at standard input and output"
+    )
     parser.add_argument("--owner-fd", type=int, help="exit when the other end is closed")
     parser.add_argument("--home", default="/home/user")
     parser.add_argument("--runtime", default="/run/user/1000")
@@ -319,16 +426,33 @@ def main() -> None:
     with open("/proc/self/oom_score_adj", "w") as f:
         f.write("500")  # when memory runs out a desktop goes before the driver does
     _hide_from_agent()
-    if options.listen is not None:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(options.listen)
-        listener.listen(8)
-    else:
-        listener = socket.socket(fileno=options.listen_fd)
-        os.set_inheritable(options.listen_fd, False)
-    if options.owner_fd is not None:
-        os.set_inheritable(options.owner_fd, False)
     os.makedirs(session.PRIVATE, mode=0o700, exist_ok=True)
     guest = Guest(options.home, options.runtime, options.max_processes)
     files.fill(options.home, str(session.STAGE / "home"))
-    guest.serve(listener, options.owner_fd)
+    if options.stdio:
+        guest.join(_take_stdio())
+    else:
+        guest.listen(_listener(options.listen, options.listen_fd), options.owner_fd)
+        if options.owner_fd is not None:
+            os.set_inheritable(options.owner_fd, False)
+    guest.serve()
+
+
+def _listener(path: str | None, fd: int) -> socket.socket:
+    if path is None:
+        os.set_inheritable(fd, False)
+        return socket.socket(fileno=fd)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(8)
+    return listener
+
+
+def _take_stdio() -> Pipes:
+    """Standard input and output for the driver alone: nothing else may read or write there."""
+    stream = Pipes(os.dup(0), os.dup(1))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return stream

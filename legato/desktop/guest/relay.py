@@ -1,8 +1,7 @@
 """A door from the machine's loopback to one server outside: bytes in, bytes out.
 
-The machine has no network. The driver hands in a descriptor of the server's unix socket;
-connecting through ``/proc/self/fd`` reaches it although its path does not exist in here. The
-agent, who cannot open our descriptors, has only the TCP port.
+The machine has no network, and the agent has only the TCP port: how the server is reached from
+here (:class:`Server`) is out of its reach.
 """
 
 from __future__ import annotations
@@ -12,18 +11,53 @@ import os
 import selectors
 import socket
 import time
+from typing import Protocol
 
 CHUNK = 65536
 LONG_S = 5.0
 """A question unanswered for longer, in seconds, is a long poll or a socket, not a page loading."""
 
 
-class Relay:
-    """Listens on ``127.0.0.1:port`` until closed."""
+class Server(Protocol):
+    """A way to the server outside."""
 
-    def __init__(self, selector: selectors.BaseSelector, port: int, server_fd: int) -> None:
+    def connect(self) -> socket.socket:
+        """A new connection. Raises ``OSError``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class HeldServer:
+    """A server by a descriptor of its unix socket, which the driver handed in and we own.
+
+    Connecting through ``/proc/self/fd`` reaches it although its path does not exist in here. The
+    agent cannot open our descriptors.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def connect(self) -> socket.socket:
+        outside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            outside.settimeout(1.0)  # it waits only while the server's backlog is full
+            outside.connect(f"/proc/self/fd/{self._fd}")
+        except OSError:
+            outside.close()
+            raise
+        return outside
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Relay:
+    """Listens on ``127.0.0.1:port`` until closed; ``server`` is owned, unless this raises."""
+
+    def __init__(self, selector: selectors.BaseSelector, port: int, server: Server) -> None:
         self._selector = selector
-        self._server_fd = server_fd
+        self._server = server
         self._pairs: set[_Pair] = set()
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -44,7 +78,7 @@ class Relay:
     def close(self) -> None:
         self._selector.unregister(self._listener)
         self._listener.close()
-        os.close(self._server_fd)
+        self._server.close()
         for pair in list(self._pairs):
             pair.close()
 
@@ -53,13 +87,10 @@ class Relay:
             inside, _ = self._listener.accept()
         except OSError:
             return  # the client gave up first
-        outside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            outside.settimeout(1.0)  # it waits only while the server's backlog is full
-            outside.connect(f"/proc/self/fd/{self._server_fd}")
+            outside = self._server.connect()
         except OSError:
             inside.close()  # the server is gone: the page sees a closed connection
-            outside.close()
             return
         self._pairs.add(_Pair(self._selector, inside, outside, self._pairs))
 

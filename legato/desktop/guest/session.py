@@ -19,6 +19,7 @@ from . import view
 from .processes import Process, Processes
 
 DISPLAY = ":0"
+X_SOCKET = f"/tmp/.X11-unix/X{DISPLAY[1:]}"
 PRIVATE = "/run/desk"
 """Directory of the session's own files (screen memory, start signal)."""
 STAGE = Path(__file__).resolve().parent.parent
@@ -101,7 +102,7 @@ class Session:
             self.env["DISPLAY"] = DISPLAY
             managed = self._start_wm(deadline)
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.connect(f"/tmp/.X11-unix/X{DISPLAY[1:]}")
+            connection.connect(X_SOCKET)
             # openbox sets its "running" property before it manages windows; its start-up
             # command runs after.
             self._await_wm(managed, deadline)

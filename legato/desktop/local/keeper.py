@@ -12,8 +12,9 @@ import subprocess
 import threading
 from pathlib import Path
 
+from legato.desktop import rundir
 from legato.desktop.guest import bundle
-from legato.desktop.local import rundir, warden
+from legato.desktop.local import warden
 from legato.errors import EnvFailure
 
 PYTHON = "/usr/bin/python3"

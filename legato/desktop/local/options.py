@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from legato.errors import ConfigError
+from legato.desktop.backend_options import BackendOptions
 
 
-class LocalOptions(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class LocalOptions(BackendOptions):
     home_template: Path | None = None
     """Directory whose contents the agent's home has after every reset; default: empty folders."""
     ro_bind: tuple[Path, ...] = ()
@@ -30,16 +27,3 @@ class LocalOptions(BaseModel):
             if path is not None and not (path.is_absolute() and path.exists()):
                 raise ValueError(f"{path} is not an absolute path of something that exists")
         return value
-
-    @classmethod
-    def read(cls, extra: Mapping[str, Any]) -> LocalOptions:
-        """Raises :class:`~legato.errors.ConfigError` on an unknown key or a wrong value."""
-        try:
-            return cls(**extra)
-        except ValidationError as e:
-            known = ", ".join(cls.model_fields)
-            lines = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
-                for item in e.errors(include_url=False)
-            )
-            raise ConfigError(f"local desktop option {lines} (known: {known})") from None

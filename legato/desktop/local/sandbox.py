@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
 
 from legato.desktop.guest.bundle import STAGED
-from legato.desktop.guest.client import GuestClient
+from legato.desktop.guest.nearby import NearbyGuest
 from legato.desktop.local import keeper, warden
 from legato.desktop.local.options import LocalOptions
 from legato.errors import EnvFailure
@@ -57,13 +58,15 @@ ACCOUNTS = {
 
 
 class Sandbox:
-    """A sandbox that was started; :meth:`connect` waits until its guest program answers.
+    """Implements :class:`~legato.desktop.guest.box.Box`.
 
     :meth:`kill` may be called from any thread, the rest from one.
     """
 
     def __init__(self, keep: keeper.Keeper, options: LocalOptions) -> None:
         number, self.directory = keep.directory()
+        self.home = HOME
+        self.scratch = self.directory / "scratch"
         stage = keep.stage(options.home_template)
         self._log = self.directory / "guest.log"
         self._control = self.directory / "control"
@@ -88,11 +91,11 @@ class Sandbox:
             listener.close()
             os.close(log)
 
-    def connect(self) -> GuestClient:
+    def connect(self) -> NearbyGuest:
         """The client of the guest program; call it once. Raises ``EnvFailure``."""
         self.first_pid = self._await_start()
         try:
-            return GuestClient(self._control, deadline_s=START_S)
+            return NearbyGuest(self._control, deadline_s=START_S)
         except EnvFailure as e:
             raise EnvFailure(f"{e} ({self._log_tail()})") from e
 
@@ -102,7 +105,7 @@ class Sandbox:
             self._lifeline.shutdown(socket.SHUT_WR)
 
     def wait_gone(self) -> None:
-        """Wait until nothing of the sandbox is left; call :meth:`kill` first."""
+        """Wait until nothing of the sandbox is left, its directory included."""
         self._lifeline.settimeout(KILL_S)
         try:
             while self._lifeline.recv(4096):
@@ -113,6 +116,7 @@ class Sandbox:
             pass  # reset: the warden is gone, and the kernel has taken the sandbox along
         finally:
             self._lifeline.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def _await_start(self) -> int:
         self._lifeline.settimeout(START_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +11,8 @@ import numpy as np
 
 from legato.desktop.contract import Screenshot
 from legato.desktop.x11.connection import XConnection
-from legato.desktop.x11.framebuffer import Framebuffer
 from legato.desktop.x11.input import Input
+from legato.desktop.x11.screen import Screen
 from legato.desktop.x11.windows import Windows
 from legato.errors import EnvFailure
 
@@ -23,25 +22,20 @@ BACKGROUND = 0x3B6EA5
 class Display:
     """Everything on one X connection. Used from one thread, but for :meth:`cut`.
 
-    ``x_fd`` is a fresh connection to the server, ``memory_fd`` its screen memory; both are owned
-    from here on. ``busy_seconds`` is that of :class:`~legato.desktop.ready.Signals`. Raises
-    ``EnvFailure``.
+    ``x_fd`` is a fresh connection to the server, owned from here on, and ``screen`` its screen.
+    ``busy_seconds`` is that of :class:`~legato.desktop.ready.Signals`. Raises ``EnvFailure``.
     """
 
     def __init__(
         self,
         x_fd: int,
-        memory_fd: int,
+        screen: Screen,
         busy_seconds: Callable[[], float],
         cancelled: threading.Event,
     ) -> None:
+        self.x = XConnection(x_fd)
+        self._screen = screen
         try:
-            self.x = XConnection(x_fd)
-        except BaseException:
-            os.close(memory_fd)
-            raise
-        try:
-            self._framebuffer = Framebuffer(memory_fd)
             self.windows = Windows(self.x)
             self.input = Input(self.x, self.windows, busy_seconds, cancelled)
             self.x.set_background(BACKGROUND)
@@ -55,16 +49,17 @@ class Display:
         return self.x.width, self.x.height
 
     def pixels(self) -> np.ndarray:
-        """The live screen, current as of now: uint32, shape (height, width), read-only."""
-        self.x.sync()
-        return self._framebuffer.pixels
+        """The screen as it is now: uint32, shape (height, width), read-only."""
+        return self._screen.pixels(self.x)
 
-    def screenshot(self) -> Screenshot:
-        """A copy of the screen in which nothing is half drawn by one request."""
-        with self.x.undisturbed():
-            rgb = self._framebuffer.rgb()
-            taken_at = time.time()
-        return Screenshot(rgb, taken_at)
+    def screenshot(self, *, settled: bool = False) -> Screenshot:
+        """A copy of the screen in which nothing is half drawn by one request.
+
+        ``settled`` says that nothing was done since a wait for the screen ended: what was seen
+        last will do.
+        """
+        rgb = self._screen.last_rgb() if settled else None
+        return Screenshot(self._screen.rgb(self.x) if rgb is None else rgb, time.time())
 
     def wait_for_panel(self, timeout: float) -> None:
         """Return once the panel is on the screen."""

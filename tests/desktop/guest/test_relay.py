@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from legato.desktop.guest import relay
-from legato.desktop.guest.relay import Relay
+from legato.desktop.guest.relay import HeldServer, Relay
 
 
 class Door:
@@ -25,7 +25,7 @@ class Door:
         path = os.open(directory / "server", os.O_PATH | os.O_CLOEXEC)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self._port = probe.getsockname()[1]
-        self.relay = Relay(self._selector, self._port, path)
+        self.relay = Relay(self._selector, self._port, HeldServer(path))
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
         client = socket.create_connection(("127.0.0.1", self._port), timeout=5.0)

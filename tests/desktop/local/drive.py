@@ -66,10 +66,10 @@ def main() -> None:
         thread.join()
     for desktop in desktops:
         desktop.check_health()
-    keeper = desktops[0]._keeper
+    keeper = desktops[0]._provider.keeper
     assert keeper is not None
     base: Path = keeper.base
-    pids = [d._sandbox.first_pid for d in desktops if d._sandbox is not None]
+    pids = [d._box.first_pid for d in desktops if d._box is not None]
     say(base=str(base), warden=keeper._process.pid, pids=pids)
     if mode == "episode":
         run_episode(desktops[0])
@@ -90,8 +90,8 @@ def main() -> None:
             time.sleep(0.02)
         desktops[0].prepare()  # with a new warden
         desktops[0].check_health()
-        assert desktops[0]._keeper is not None
-        say(base=str(desktops[0]._keeper.base))
+        assert desktops[0]._provider.keeper is not None
+        say(base=str(desktops[0]._provider.keeper.base))
     for desktop in desktops:
         desktop.close()
     say(closed=True)

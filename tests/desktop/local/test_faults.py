@@ -39,8 +39,8 @@ def machine_of(desktop: LocalDesktop) -> Machine:
 
 
 def first_pid(desktop: LocalDesktop) -> int:
-    assert desktop._sandbox is not None
-    return desktop._sandbox.first_pid
+    assert desktop._box is not None
+    return desktop._box.first_pid
 
 
 def inside(first: int) -> dict[str, int]:
@@ -161,7 +161,7 @@ def test_kill_ends_a_boot_that_hangs(
     desktop = own_desktop()
     ended = in_thread(desktop.prepare)
     deadline = time.monotonic() + SOON_S
-    while (desktop._sandbox is None or not first_pid(desktop)) and time.monotonic() < deadline:
+    while (desktop._box is None or not first_pid(desktop)) and time.monotonic() < deadline:
         time.sleep(0.001)
     os.kill(first_pid(desktop), signal.SIGSTOP)
     time.sleep(0.2)
@@ -265,4 +265,4 @@ def test_kill_while_it_boots(
         with pytest.raises(EnvFailure):
             desktop.observe()
         desktop.close()
-        assert desktop._sandbox is None
+        assert desktop._box is None

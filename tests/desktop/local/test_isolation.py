@@ -38,8 +38,8 @@ def test_no_privileges(machine: Machine) -> None:
 
 
 def test_the_hosts_user_is_not_root(shared_desktop: LocalDesktop, machine: Machine) -> None:
-    assert shared_desktop._sandbox is not None
-    owner = Path(f"/proc/{shared_desktop._sandbox.first_pid}/status").read_text()
+    assert shared_desktop._box is not None
+    owner = Path(f"/proc/{shared_desktop._box.first_pid}/status").read_text()
     uid = int(owner.split("Uid:\t")[1].split()[0])
     assert uid != 0
 
@@ -166,8 +166,8 @@ def test_agents_are_told_apart_on_the_host(own_desktop: Callable[..., LocalDeskt
     for _ in range(2):
         desktop = own_desktop()
         desktop.prepare()
-        assert desktop._sandbox is not None
-        status = Path(f"/proc/{desktop._sandbox.first_pid}/status").read_text()
+        assert desktop._box is not None
+        status = Path(f"/proc/{desktop._box.first_pid}/status").read_text()
         uids.add(status.split("Uid:\t")[1].split()[0])
     assert len(uids) == 2
     assert "0" not in uids

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from legato.desktop.local import LocalOptions, keeper, rundir
+from legato.desktop import rundir
+from legato.desktop.local import LocalOptions, keeper
 from legato.desktop.local.sandbox import Sandbox
 
 pytestmark = pytest.mark.desktop

@@ -58,11 +58,11 @@ def test_fast_reset_stays_in_the_sandbox_and_a_full_one_does_not(
     for fast in (True, False):
         desktop = own_desktop(fast_reset=fast)
         desktop.prepare()
-        first = desktop._sandbox
+        first = desktop._box
         desktop.reset(ScriptedTask())
-        assert desktop._sandbox is first
+        assert desktop._box is first
         desktop.reset(ScriptedTask())
-        assert (desktop._sandbox is first) == fast
+        assert (desktop._box is first) == fast
 
 
 def test_a_prepared_desktop_only_runs_the_tasks_setup(desktop: LocalDesktop) -> None:
@@ -78,11 +78,11 @@ def test_what_cannot_be_removed_costs_a_new_sandbox(
 ) -> None:
     task, next_task = ScriptedTask(), ScriptedTask()
     desktop.reset(task)
-    first = desktop._sandbox
+    first = desktop._box
     deep = "import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')\nos.chmod('..', 0)\n"
     task.machine.run(["python3", "-c", deep], timeout=30)
     desktop.reset(next_task)
-    assert desktop._sandbox is not first
+    assert desktop._box is not first
     assert next_task.machine.run(["ls"]).stdout.split() == ["Desktop", "Documents", "Downloads"]
 
 

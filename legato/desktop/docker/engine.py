@@ -1,0 +1,166 @@
+"""Speaking to a container engine: Docker's API over a unix socket, TCP or SSH; podman has it too.
+
+Every call has a deadline, and every way in which an engine can fail is told in one plain line:
+as ``ConfigError`` where only the user can help, as ``EnvFailure`` otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from legato.desktop import image
+from legato.desktop.docker.tunnel import Tunnel
+from legato.errors import ConfigError, EnvFailure
+
+DEFAULT = "unix:///var/run/docker.sock"
+CALL_S = 60
+"""Deadline of a call of the engine's API, in seconds; starting a container takes under one."""
+
+SECCOMP = Path(__file__).with_name("seccomp.json")
+
+
+class Engine:
+    """A client of one engine. May be called from several threads."""
+
+    def __init__(self, address: str | None = None) -> None:
+        """``address`` as for :class:`~legato.desktop.docker.options.DockerOptions`.
+
+        Raises ``ConfigError`` for an address that is none, ``EnvFailure`` if SSH does not get
+        there; nothing else is spoken to yet.
+        """
+        self.address = address or os.environ.get("DOCKER_HOST") or DEFAULT
+        self._tunnel: Tunnel | None = None
+        base = self.address
+        if base.startswith("ssh://"):
+            self._tunnel = Tunnel(base)
+            base = self._tunnel.address
+        try:
+            # The oldest API that has all we use: no need to ask for the engine's own.
+            self.client = docker.DockerClient(
+                base_url=base, version="1.40", timeout=CALL_S, tls=_tls(base)
+            )
+        except (DockerException, ValueError) as e:
+            self.close()
+            raise ConfigError(f"{self.address!r} is no address of a Docker engine: {e}") from None
+
+    @property
+    def api(self) -> docker.APIClient:
+        return self.client.api
+
+    @cached_property
+    def security(self) -> list[str]:
+        """Security options of our containers on this engine."""
+        with self.calls("tell of itself"):
+            supported = self.api.info().get("SecurityOptions") or []
+        ours = ["no-new-privileges", f"seccomp={json.dumps(json.loads(SECCOMP.read_text()))}"]
+        if any("apparmor" in option for option in supported):
+            # Its default profile forbids every mount, that of the agent's own view included.
+            ours.append("apparmor=unconfined")
+        return ours
+
+    @contextlib.contextmanager
+    def calls(self, what: str) -> Iterator[None]:
+        """Tell what goes wrong within as ``EnvFailure``; ``what`` it was about to do."""
+        try:
+            yield
+        except ImageNotFound as e:
+            raise EnvFailure(f"{_said(e)}: {no_image(image.reference())}", transient=False) from e
+        except APIError as e:
+            said = _said(e)
+            raise self.failed(what, said) from e
+        except requests.exceptions.Timeout as e:
+            raise EnvFailure(
+                f"the engine at {self.address} did not {what} within {CALL_S} s"
+            ) from e
+        except (requests.exceptions.RequestException, DockerException, OSError) as e:
+            raise EnvFailure(self._unreachable(e)) from e
+
+    def failed(self, what: str, said: str) -> EnvFailure:
+        """What to raise when the engine ``said`` why it could not do something."""
+        if "no space left on device" in said:
+            return EnvFailure(
+                f"the disk of the engine at {self.address} is full: {said}; free some space "
+                "(docker system df)",
+                transient=False,
+            )
+        return EnvFailure(f"the engine at {self.address} could not {what}: {said}")
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` unless there is an engine that we may speak to."""
+        try:
+            self.api.ping()
+        except APIError as e:
+            raise ConfigError(f"the engine at {self.address} refused: {_said(e)}") from None
+        except requests.exceptions.Timeout:
+            raise ConfigError(
+                f"the engine at {self.address} does not answer; restart it, or set DOCKER_HOST"
+            ) from None
+        except (requests.exceptions.RequestException, DockerException, OSError) as e:
+            raise ConfigError(self._unreachable(e)) from None
+
+    def check_image(self, name: str) -> None:
+        """Raise ``ConfigError`` unless the engine has this image, with our guest program."""
+        try:
+            with self.calls("look for the image"):
+                labels = self.api.inspect_image(name)["Config"].get("Labels") or {}
+        except EnvFailure as e:
+            if isinstance(e.__cause__, NotFound):
+                raise ConfigError(no_image(name)) from None
+            raise ConfigError(str(e)) from None
+        found = labels.get(image.GUEST_LABEL)
+        if found != image.guest_id():
+            what = f"another version's guest program ({found})" if found else "no guest program"
+            raise ConfigError(
+                f"image {name} has {what}; use the one that `make desktop-image` makes "
+                f"({image.reference()}), or one built FROM it"
+            )
+
+    def close(self) -> None:
+        if hasattr(self, "client"):
+            self.client.close()
+        if self._tunnel is not None:
+            self._tunnel.close()
+
+    def _unreachable(self, e: Exception) -> str:
+        text = str(e)
+        if "Permission denied" in text:
+            return (
+                f"no permission to use the engine at {self.address}: join its group (usually "
+                "docker), or use a rootless engine by setting DOCKER_HOST"
+            )
+        if "No such file" in text or "refused" in text:
+            return (
+                f"no engine at {self.address}: start Docker or podman's API service, or set "
+                "DOCKER_HOST to where one is"
+            )
+        return f"the engine at {self.address} cannot be reached: {text}"
+
+
+def no_image(name: str) -> str:
+    return f"the engine has no image {name}: make it there with `make desktop-image`"
+
+
+def _tls(base: str) -> Any:
+    """Certificates as the docker command finds them: by ``DOCKER_TLS_VERIFY``."""
+    if not base.startswith("tcp://") or not os.environ.get("DOCKER_TLS_VERIFY"):
+        return False
+    folder = Path(os.environ.get("DOCKER_CERT_PATH") or Path.home() / ".docker")
+    return docker.tls.TLSConfig(
+        client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+        ca_cert=str(folder / "ca.pem"),
+        verify=True,
+    )
+
+
+def _said(e: APIError) -> str:
+    return str(e.explanation or e).strip()
