@@ -270,7 +270,10 @@ class Machine(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Stop every process of the agent until the next reset, so that grading sees one state."""
+        """Stop every process of the agent until the next reset, so that grading sees one state.
+
+        On return the servers behind :meth:`expose` have answered what was asked of them before.
+        """
         ...
 
     def own(self, resource: Any) -> None:

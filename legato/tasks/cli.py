@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from legato.desktop.local import check_requirements, make_desktop
 from legato.errors import LegatoError
+from legato.tasks.new import scaffold
 from legato.tasks.qa import Finding, Gate, Report, run_gate
 from legato.tasks.reference import SHIPPED, generate, reference_file
 from legato.tasks.seeded import SeededTask
@@ -30,20 +32,27 @@ def list_() -> None:
 @app.command()
 def qa(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TASK]...", help="By default all of the suites.")
+        list[str] | None,
+        typer.Argument(metavar="[TASK]...", help=f"By default all of {' and '.join(SHIPPED)}."),
     ] = None,
     variants: Annotated[int, typer.Option(min=1, help="Seeds from 0 on, per task.")] = VARIANTS,
-    desktops: Annotated[int, typer.Option(min=1, help="Desktops at work at once.")] = 2,
+    desktops: Annotated[
+        int, typer.Option(min=1, help="Desktops at work at once; two a processor by default.")
+    ] = 2 * (os.cpu_count() or 1),
     short: Annotated[
-        bool, typer.Option(help="One random agent and one attacker per variant, for CI.")
+        bool, typer.Option(help="Of the agents and of the attackers one each per variant, in turn.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only checks with this in their names; repeatable."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the findings as JSON.")] = None,
 ) -> None:
     """Pass tasks through the gate on local desktops."""
     check_requirements()
     chosen = names or [info.name for info in list_tasks() if info.suite in SHIPPED]
     tasks = [load_task(name, seed) for seed in range(variants) for name in chosen]
-    found = _with_progress(tasks, Gate(short), desktops)
+    found = _with_progress(tasks, Gate(short, tuple(only or ())), desktops)
     ordered = sorted(found.findings, key=lambda f: (chosen.index(f.task), f.seed))
     result = Report(tuple(ordered))
     console.print(result.table())
@@ -52,6 +61,22 @@ def qa(
     if report is not None:
         result.write(report)
     raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Of the task, its suite and its package.")],
+    into: Annotated[Path, typer.Option(help="Directory to make the package's own in.")] = Path(),
+) -> None:
+    """Write a package with a task that passes the gate as it stands."""
+    for path in scaffold(name, into):
+        print(path)
+    errors.print(
+        f"Install it with 'pip install -e {into / name}', then: python -m legato.tasks qa {name}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @app.command()

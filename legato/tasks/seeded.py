@@ -36,7 +36,7 @@ class SeededTask(ABC):
     name: ClassVar[str]
     judge: ClassVar[Path]
     """The judge's file."""
-    lockdown: ClassVar[bool] = False
+    lockdown: ClassVar[bool] = True
     """Whether the desktop must be locked down; what is launched then runs in the agent's view."""
 
     seed: int

@@ -134,7 +134,7 @@ class GuestClient(ABC):
         return list(reply["files"])
 
     def freeze(self) -> None:
-        self._call("freeze", REPLY_S)
+        self._call("freeze", 2 * REPLY_S)
 
     def busy_seconds(self) -> float:
         reply, _, _ = self._call("busy", REPLY_S)

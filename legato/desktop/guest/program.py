@@ -29,6 +29,8 @@ from .relay import HeldServer, Relay
 MESSAGE_S = 30.0
 """The driver sends a message in one go; one that takes longer is not the driver's."""
 KILL_S = 5.0
+FLUSH_S = 3.0
+"""How long an answer to a request from before a freeze is waited for, in seconds."""
 
 BASE_ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/games",
@@ -351,7 +353,11 @@ class Guest:
         return Reply()
 
     def handle_freeze(self, _: Request) -> Reply:
+        """Stop the agent's programs; what they had asked of servers outside is answered first."""
         self._processes.freeze(keep=self._session.serving)
+        until = time.monotonic() + FLUSH_S
+        for relay in self._relays:
+            relay.flush(until)
         return Reply()
 
     def handle_busy(self, _: Request) -> Reply:

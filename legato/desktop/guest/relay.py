@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import selectors
 import socket
 import time
@@ -75,6 +76,22 @@ class Relay:
         now = time.monotonic()
         return sum(now - pair.asked_at < LONG_S for pair in self._pairs)
 
+    def flush(self, until: float) -> None:
+        """Carry on what clients have said, and wait for the answers: for when they are stopped.
+
+        Returns when every whole question has its answer, or at ``until`` (monotonic seconds): a
+        question that was cut short never gets one.
+        """
+        while select.select([self._listener], [], [], 0.0)[0]:
+            self._accept()
+        while True:
+            for pair in list(self._pairs):
+                pair.carry()
+            waiting = [pair.server for pair in self._pairs if pair.asked_at > -math.inf]
+            left = until - time.monotonic()
+            if not waiting or left <= 0 or not select.select(waiting, [], [], left)[0]:
+                return
+
     def close(self) -> None:
         self._selector.unregister(self._listener)
         self._listener.close()
@@ -114,6 +131,16 @@ class _Pair:
             mine.sock.setblocking(False)
             mine.handler = lambda mine=mine, other=other: self._pump(mine, other)
             selector.register(mine.sock, selectors.EVENT_READ, mine.handler)
+
+    @property
+    def server(self) -> socket.socket:
+        return self._ends[1].sock
+
+    def carry(self) -> None:
+        """What either side has said so far, to the other."""
+        for mine, other in (self._ends, self._ends[::-1]):
+            if self in self._registry:
+                self._pump(mine, other)
 
     def close(self) -> None:
         self._registry.discard(self)

@@ -36,6 +36,7 @@ _QUESTIONS = ("Which one?", "Your choice:", "Pick one", "Ready.", "Go on?", "Nex
 @dataclass(frozen=True)
 class _Buttons(SeededTask):
     suite = "buttons"
+    lockdown = False  # a shell shows one dialog after the other
     judge = Path(__file__).with_name("press_judge.py")
 
     @property

@@ -84,7 +84,6 @@ class CalcSheet(SeededTask):
 
     suite = "desktop_apps"
     name = "calc_sheet"
-    lockdown = True
     judge = Path(__file__).with_name("calc_sheet_judge.py")
 
     @cached_property

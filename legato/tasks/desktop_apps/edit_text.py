@@ -112,7 +112,6 @@ class EditText(SeededTask):
 
     suite = "desktop_apps"
     name = "edit_text"
-    lockdown = True
     judge = Path(__file__).with_name("edit_text_judge.py")
 
     @cached_property

@@ -36,7 +36,6 @@ class UnpackArchive(SeededTask):
 
     suite = "desktop_apps"
     name = "unpack_archive"
-    lockdown = True
     judge = Path(__file__).with_name("unpack_archive_judge.py")
 
     @cached_property

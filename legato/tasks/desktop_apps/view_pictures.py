@@ -75,7 +75,6 @@ class ViewPictures(SeededTask):
 
     suite = "desktop_apps"
     name = "view_pictures"
-    lockdown = True
     judge = Path(__file__).with_name("view_pictures_judge.py")
 
     @cached_property
@@ -149,7 +148,6 @@ class ViewPictures(SeededTask):
                 yield Key(key="alt+y")
                 continue
             yield Key(key="a")
-            yield Key(key="ctrl+a")
             yield Type(text=f"{change.target}\n")
         yield Done()
 

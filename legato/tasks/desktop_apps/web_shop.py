@@ -132,11 +132,6 @@ class WebShop(WebTask):
         yield self.click(window, shop.to_cart)
         yield self.click(window, shop.to_checkout)
         yield self.click(window, shop.name_field)
-        yield Type(text=name)
-        yield self.click(window, shop.street_field)
-        yield Type(text=street)
-        if self.order.delivery != shop.deliveries[0]:
-            yield self.click(window, shop.delivery_field)
-            yield Type(text=f"{self.order.delivery}\n")
+        yield Type(text=f"{name}\t{street}\t{self.order.delivery}")
         yield self.click(window, shop.place_order)
         yield Done()

@@ -90,7 +90,6 @@ class FileManager(SeededTask):
 
     suite = "desktop_basics"
     name = "file_manager"
-    lockdown = True
     judge = Path(__file__).with_name("file_manager_judge.py")
 
     @cached_property
@@ -186,10 +185,14 @@ class FileManager(SeededTask):
         What is collected has neighbouring names.
         """
         view, order = self._plan[3]
+        inside = False
         for rule in rules:
+            if inside:
+                yield Key(key="alt+Up")
+            inside = False
             if rule.creates is not None:
                 yield Key(key="ctrl+shift+n")
-                yield from _answer(rule.creates)
+                yield Type(text=f"{rule.creates}\n")
             sources = [source for source, _ in rule.moves]
             yield from _select(sources[-1] if order == "descending" else sources[0])
             for _ in sources[1:]:
@@ -200,22 +203,16 @@ class FileManager(SeededTask):
                 yield Key(key="Return")
             elif "/" not in target:
                 yield Key(key="F2")
-                yield from _answer(target)
+                yield Key(key="ctrl+a")
+                yield Type(text=f"{target}\n")
             else:
                 yield Key(key="ctrl+x")
-                yield from _select(target.partition("/")[0])
-                yield Key(key="Return")
+                yield Type(text=f"{target.partition('/')[0]}\n")
                 yield Key(key="ctrl+v")
-                yield Key(key="alt+Up")
+                inside = True
         yield Done()
 
 
 def _select(name: str) -> Iterator[AnyAction]:
     yield Type(text=name)
     yield Key(key="Escape")
-
-
-def _answer(text: str) -> Iterator[AnyAction]:
-    """Fill in a dialog with one field."""
-    yield Key(key="ctrl+a")
-    yield Type(text=f"{text}\n")

@@ -59,14 +59,14 @@ for body in bodies:
 _GET = """
 import re, sys, urllib.request
 page = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/", timeout=10).read().decode()
-print(re.findall(r'const secret = "([0-9a-f]+)"', page)[0])
+print(re.findall(r'const secret = "([0-9a-f]*)"', page)[0])
 """
 
 
 def read_secret(machine: Machine) -> str:
     """The secret in the page of the session that runs on a machine. Raises ``EnvFailure``."""
     done = machine.run(["/usr/bin/python3", "-c", _GET, str(PORT)], timeout=20.0)
-    if not done.stdout.strip():
+    if done.returncode:
         raise EnvFailure(f"the attack could not be prepared: {done.stderr[-300:]}")
     return done.stdout.strip()
 
@@ -113,7 +113,6 @@ def _typed_script(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterato
 def _direct_requests(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[AnyAction]:
     """The requests that solve the task, straight to the server, without the page's secret."""
     post(machine, "", spoils.requests or [{}])
-    post(machine, "0" * 32, spoils.requests or [{}])
     yield Done()
 
 

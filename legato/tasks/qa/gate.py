@@ -23,43 +23,59 @@ from legato.tasks.web.task import WebTask
 
 SCORINGS = 3
 RANDOM_AGENTS = 3
+AGENTS = (
+    ("every action once", agents.every_action),
+    ("the blind farmer", agents.blind_farmer),
+    ("saving alone", agents.saver),
+    ("deleting all", agents.destroyer),
+)
 TRIES = 2
 """A check that a desktop failed under is made again on a new one."""
 
 MakeDesktop = Callable[[DesktopOptions, int], Desktop]
 Progress = Callable[[Finding], None]
+Check = Callable[["Variant"], str | None]
+"""Says what is wrong with a variant, or ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What is checked on a variant. ``short`` leaves out all but one random agent and attacker."""
+    """What is checked on a variant."""
 
     short: bool = False
+    """Of the agents and of the attackers one each, in turn by seed."""
+    only: tuple[str, ...] = ()
+    """Leave out checks whose names hold none of these, but for the reference episode: others build
+    on it."""
 
-    def checks(self, task: SeededTask) -> list[tuple[str, Callable[[Variant], str | None]]]:
-        """Names and functions; each says what is wrong, or ``None``."""
-        found: list[tuple[str, Callable[[Variant], str | None]]] = [
+    def checks(self, task: SeededTask) -> list[tuple[str, Check]]:
+        """Names and functions, in the order in which they are made."""
+        idlers = [(f"{name} earns nothing", _earns_nothing(agent)) for name, agent in AGENTS]
+        idlers += [
+            (f"random agent {number + 1} earns nothing", _random(number))
+            for number in range(RANDOM_AGENTS)
+        ]
+        attacks = [
+            (f"attack: {attack.name}", _attacked(attack))
+            for attack in ATTACKS
+            if attack.applies(task)
+        ]
+        if self.short:
+            idlers, attacks = ([some[task.seed % len(some)]] for some in (idlers, attacks))
+        every = [
             ("the reference episode earns 1", _reference),
             ("scoring again gives the same", _scored_again),
             ("the initial state earns nothing", _initial),
             ("quitting at once earns nothing", _quitting),
             ("saying FAIL earns nothing", _failing),
-            ("every reset shows the same screen", _same_screen),
-            ("every action once earns nothing", _earns_nothing(agents.every_action)),
             ("cheap credit alone earns nothing", _cheap),
-            ("the blind farmer earns nothing", _earns_nothing(agents.blind_farmer)),
-            ("saving alone earns nothing", _earns_nothing(agents.saver)),
-            ("deleting all earns nothing", _earns_nothing(agents.destroyer)),
+            *idlers,
+            *attacks,
+            # Last: the longer ago the first reset was, the surer a clock has moved on.
+            ("every reset shows the same screen", _same_screen),
         ]
-        found += [
-            (f"random agent {number + 1} earns nothing", _random(number))
-            for number in range(1 if self.short else RANDOM_AGENTS)
-        ]
-        attacks = [attack for attack in ATTACKS if attack.applies(task)]
-        if self.short:
-            attacks = [attacks[task.seed % len(attacks)]]
-        found += [(f"attack: {attack.name}", _attacked(attack)) for attack in attacks]
-        return found
+        first, rest = every[:1], every[1:]
+        return first + [c for c in rest if not self.only or any(o in c[0] for o in self.only)]
 
 
 @dataclass(slots=True)
@@ -83,7 +99,8 @@ def run_gate(
 ) -> Report:
     """Check every task on ``desktops`` desktops at once; findings are in the tasks' order.
 
-    Raises :class:`~legato.errors.ConfigError` if there is nothing to check.
+    A check that could not be made is a finding, too. Raises
+    :class:`~legato.errors.ConfigError` if there is nothing to check or no desktop can be made.
     """
     if not tasks:
         raise ConfigError("no task to check")
@@ -93,6 +110,7 @@ def run_gate(
     for job in enumerate(tasks):
         jobs.put(job)
     found: dict[int, list[Finding]] = {}
+    broken: list[BaseException] = []
     guard = threading.Lock()
 
     def note(number: int, finding: Finding) -> None:
@@ -103,13 +121,15 @@ def run_gate(
     def work(slot: int) -> None:
         desk = _Desk(make_desktop, options, slot)
         try:
-            while True:
+            while not broken:
                 try:
                     number, task = jobs.get_nowait()
                 except queue.Empty:
                     return
                 for finding in _examine(task, gate, desk):
                     note(number, finding)
+        except BaseException as e:
+            broken.append(e)
         finally:
             desk.close()
 
@@ -121,6 +141,8 @@ def run_gate(
         worker.start()
     for worker in workers:
         worker.join()
+    if broken:
+        raise broken[0]
     return Report(tuple(f for number in sorted(found) for f in found[number]))
 
 
@@ -145,21 +167,24 @@ class _Desk:
 def _examine(task: SeededTask, gate: Gate, desk: _Desk) -> Iterator[Finding]:
     variant = Variant(Stage(desk.desktop(), task))
     for name, check in gate.checks(task):
-        began, wrong, failed = time.monotonic(), None, False
-        for left in reversed(range(TRIES)):
-            try:
-                wrong, failed = check(variant), False
-                break
-            except LegatoError as e:
-                wrong, failed = f"{type(e).__name__}: {e}", True
-                desk.close()
-                if left:
-                    variant.stage.desktop = desk.desktop()
-        if failed:
+        began = time.monotonic()
+        wrong, failed = _made(check, variant, desk)
+        seconds = time.monotonic() - began
+        yield Finding(task.name, task.seed, name, wrong is None, wrong or "", seconds, failed)
+
+
+def _made(check: Check, variant: Variant, desk: _Desk) -> tuple[str | None, bool]:
+    """What a check finds wrong, and whether that is only that it could not be made."""
+    for left in reversed(range(TRIES)):
+        try:
+            return check(variant), False
+        except Exception as e:  # a mistake of the task's own included: it is told
+            wrong = f"{type(e).__name__}: {e}"
+            desk.close()
             variant.stage.desktop = desk.desktop()
-        yield Finding(
-            task.name, task.seed, name, wrong is None, wrong or "", time.monotonic() - began, failed
-        )
+            if not left or not isinstance(e, LegatoError):
+                break
+    return wrong, True
 
 
 # --- the checks ----------------------------------------------------------------------------------
@@ -182,11 +207,14 @@ def _reference(variant: Variant) -> str | None:
 
 
 def _scored_again(variant: Variant) -> str | None:
-    rewards = [score.reward for score in variant.again]
-    if len(rewards) < SCORINGS:
+    if len(variant.again) < SCORINGS:
         return "there was no end state to score again"
-    same = len(set(rewards)) == 1 and len({score.checks for score in variant.again}) == 1
-    return None if same else f"it gave {', '.join(f'{r:g}' for r in rewards)}"
+    rewards = [score.reward for score in variant.again]
+    if len(set(rewards)) > 1:
+        return f"it gave {', '.join(f'{r:g}' for r in rewards)}"
+    first, *others = (score.checks for score in variant.again)
+    unlike = {check.name for checks in others for check in set(first) ^ set(checks)}
+    return f"it found other checks: {', '.join(sorted(unlike))}" if unlike else None
 
 
 def _initial(variant: Variant) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 SCHEMA = "legato.qa/v0"
 
@@ -46,7 +47,6 @@ class Report:
                 "findings": [asdict(finding) for finding in self.findings],
             },
             indent=1,
-            ensure_ascii=False,
         )
         part = path.with_name(f".{path.name}.part")
         part.write_text(text + "\n", encoding="utf-8")
@@ -62,7 +62,8 @@ class Report:
             wrong = next((f for f in found if not f.passed), None)
             style = None if wrong is None else "yellow" if wrong.error else "red"
             what = "" if wrong is None else f"variant {wrong.seed}: {wrong.detail}"
-            table.add_row(task, check, f"{good}/{len(found)}", what, style=style)
+            cells = (task, check, f"{good}/{len(found)}", what)
+            table.add_row(*(Text(cell) for cell in cells), style=style)
         return table
 
 

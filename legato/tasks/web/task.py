@@ -42,8 +42,6 @@ class App:
 class WebTask(SeededTask):
     """A task whose state is that of a web app."""
 
-    lockdown = True
-
     @property
     @abstractmethod
     def app(self) -> App: ...

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +84,39 @@ def test_a_long_poll_stops_counting(door: Door, monkeypatch: pytest.MonkeyPatch)
         door.turn()
         monkeypatch.setattr(relay.time, "monotonic", _later(relay.time.monotonic, relay.LONG_S))
         assert door.relay.unanswered() == 0
+
+
+def test_what_was_asked_is_answered_before_a_flush_ends(door: Door) -> None:
+    """Nothing of it had reached the server yet; the client itself does not do anything any more."""
+    client, server = door.connect()
+    with client, server:
+        client.sendall(b"POST / HTTP/1.1\r\n\r\n")
+        heard: list[bytes] = []
+
+        def serve() -> None:
+            heard.append(server.recv(100))
+            server.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        door.relay.flush(time.monotonic() + 30.0)
+        assert door.relay.unanswered() == 0
+        serving.join(30.0)
+        assert heard == [b"POST / HTTP/1.1\r\n\r\n"]
+        assert client.recv(100) == b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_a_flush_does_not_wait_for_ever_or_for_nothing(door: Door) -> None:
+    door.relay.flush(math.inf)
+    client, server = door.connect()
+    with client, server:
+        door.relay.flush(math.inf)
+        client.sendall(b"POST / HT")
+        door.relay.flush(time.monotonic() + 0.05)
+        assert server.recv(100) == b"POST / HT"
+        client.close()
+        door.relay.flush(math.inf)
+        assert server.recv(100) == b""
 
 
 def _later(clock: Callable[[], float], seconds: float) -> Callable[[], float]:

@@ -238,6 +238,41 @@ def test_a_frozen_machine_stands_still_and_can_still_be_read(
     assert desktop.observe().width == 1280
 
 
+POST = """
+import socket, time
+with socket.create_connection(("127.0.0.1", 7000)) as s:
+    s.sendall(b"save")
+    time.sleep(1000)
+"""
+
+
+def test_a_freeze_ends_when_what_was_asked_before_is_answered(machine: Machine) -> None:
+    """A server that takes its time has saved before anyone grades."""
+    asked, saved = threading.Event(), threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(machine.scratch / "slow"))
+        listener.listen()
+        listener.settimeout(30.0)
+        machine.expose(7000, machine.scratch / "slow")
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(100)
+                asked.set()
+                time.sleep(0.5)
+                saved.set()
+                connection.sendall(b"done")
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        machine.launch(["python3", "-c", POST], wait_window=False)
+        assert asked.wait(30.0)
+        machine.freeze()
+        assert saved.is_set()
+        serving.join(30.0)
+
+
 def test_what_an_episode_owns_is_closed_last_first(desktop: LocalDesktop) -> None:
     closed: list[str] = []
 
