@@ -404,6 +404,33 @@ class CanCheckHealth(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Longest a desktop call may take, in seconds. Past it the desktop is killed."""
+
+    prepare: float = 120.0
+    reset: float = 180.0
+    act: float = 60.0
+    """On top of the ready timeout and of any wait that the action itself asks for."""
+    observe: float = 20.0
+    evaluate: float = 180.0
+    close: float = 15.0
+
+
+@runtime_checkable
+class KnowsDeadlines(Protocol):
+    """A desktop whose calls take longer than is usual, such as one that boots a machine."""
+
+    deadlines: Deadlines
+
+
+@runtime_checkable
+class DeclinesStandby(Protocol):
+    """A desktop too large for a clean spare beside it."""
+
+    standby: Literal[False]
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class DesktopOptions:
     """What every backend understands; a backend's own options extend this."""

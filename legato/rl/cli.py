@@ -1,4 +1,4 @@
-"""``python -m legato.rl probe | collect | export | profile``."""
+"""``python -m legato.rl probe | collect | export | profile``, and set-up beside them."""
 
 from __future__ import annotations
 
@@ -187,8 +187,12 @@ def collect(
     osworld: Annotated[
         Path | None, typer.Option("--osworld", help="An OSWorld checkout; selects its backend.")
     ] = None,
-    width: Annotated[int | None, typer.Option("--width", help="[default: 1280]")] = None,
-    height: Annotated[int | None, typer.Option("--height", help="[default: 720]")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", help="[default: 1280; osworld: 1920]")
+    ] = None,
+    height: Annotated[
+        int | None, typer.Option("--height", help="[default: 720; osworld: 1080]")
+    ] = None,
     ready_signal: Annotated[
         bool | None,
         typer.Option("--ready-signal/--no-ready-signal", help="Wait for the ready signal."),
@@ -374,6 +378,19 @@ def _sampling_flags(
         "sampling.banned_ids": ban_id or None,
         "sampling.banned_tokens": [t for t in ban_token if t] if ban_token else None,
     }
+
+
+@app.command("osworld-setup")
+def osworld_setup(
+    path: Annotated[
+        Path | None, typer.Option("--path", help="Where to. [default: ~/.cache/legato/osworld]")
+    ] = None,
+) -> None:
+    """Make the environment that OSWorld's software runs in, apart from the trainer's."""
+    from legato.desktop.osworld.environment import build, default_path
+
+    made = build(path or default_path(), say=lambda line: out.print(line, highlight=False))
+    out.print(f"OSWorld's environment is ready: {made.path}", highlight=False, markup=False)
 
 
 register_views(app)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.desktop.contract import Task
+from legato.desktop.osworld.desktop import OSWorldDesktop as OSWorldDesktop
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
@@ -270,8 +271,8 @@ def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
             "harness": asdict(settings.harness),
             "desktop": {
                 "backend": desktop.backend_name,
-                "width": desktop.width,
-                "height": desktop.height,
+                "width": desktop.screen[0],
+                "height": desktop.screen[1],
                 "ready_signal": desktop.ready_signal,
                 "fixed_wait": desktop.fixed_wait,
                 "options": dict(desktop.options),

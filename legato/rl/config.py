@@ -12,6 +12,9 @@ from typing import Any
 from legato.desktop.contract import DesktopFactory, DesktopOptions
 from legato.errors import ConfigError
 
+SCREEN = (1280, 720)
+OSWORLD_SCREEN = (1920, 1080)
+"""What OSWorld's virtual machine has."""
 MAX_OVERSAMPLE = 100
 """More than that is a percentage or a typing error."""
 
@@ -25,8 +28,9 @@ class DesktopConfig:
     by default ``osworld`` when ``osworld_path`` is given, else ``local``."""
     osworld_path: str | None = None
     """An OSWorld checkout: its task files, and with the ``osworld`` backend its environment."""
-    width: int = 1280
-    height: int = 720
+    width: int | None = None
+    """Of the screen, in pixels; by default 1280x720, and with ``osworld`` that of its image."""
+    height: int | None = None
     ready_signal: bool = True
     fixed_wait: float = 3.0
     """Seconds after every action; used only without the ready signal."""
@@ -39,8 +43,8 @@ class DesktopConfig:
     """The backend's own options."""
 
     def __post_init__(self) -> None:
-        _at_least("desktop.width", self.width, 64)
-        _at_least("desktop.height", self.height, 64)
+        _at_least("desktop.width", self.screen[0], 64)
+        _at_least("desktop.height", self.screen[1], 64)
         _at_least("desktop.fixed_wait", self.fixed_wait, 0)
         _at_least("desktop.ready_timeout", self.ready_timeout, 0.1)
 
@@ -48,13 +52,22 @@ class DesktopConfig:
     def backend_name(self) -> str:
         return self.backend or ("osworld" if self.osworld_path else "local")
 
+    @property
+    def screen(self) -> tuple[int, int]:
+        """(width, height) in pixels."""
+        width, height = OSWORLD_SCREEN if self.backend_name == "osworld" else SCREEN
+        return (
+            width if self.width is None else self.width,
+            height if self.height is None else self.height,
+        )
+
     def desktop_options(self) -> DesktopOptions:
         extra = dict(self.options)
         if self.osworld_path and self.backend_name == "osworld":
             extra.setdefault("osworld_path", os.path.expanduser(self.osworld_path))
         return DesktopOptions(
-            width=self.width,
-            height=self.height,
+            width=self.screen[0],
+            height=self.screen[1],
             ready_signal=self.ready_signal,
             fixed_wait=self.fixed_wait,
             fast_reset=self.fast_reset,

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,9 +26,12 @@ from legato.desktop.contract import (
     CanCheckHealth,
     CanKill,
     CanPrepare,
+    Deadlines,
+    DeclinesStandby,
     Desktop,
     DesktopFactory,
     DesktopOptions,
+    KnowsDeadlines,
 )
 from legato.errors import ActionError, EnvFailure, GradeFailure
 from legato.rl.worker import Worker
@@ -42,19 +44,6 @@ BOOT_ATTEMPTS = 3
 
 STARTS_AT_ONCE = max(4, os.cpu_count() or 1)
 """Desktops made clean at the same time; more only makes each of them slower."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Longest a desktop call may take, in seconds. Past it the desktop is killed."""
-
-    prepare: float = 120.0
-    reset: float = 180.0
-    act: float = 60.0
-    """On top of the ready timeout and of any wait that the action itself asks for."""
-    observe: float = 20.0
-    evaluate: float = 180.0
-    close: float = 15.0
 
 
 class Lease:
@@ -122,6 +111,7 @@ class Pool:
     ) -> None:
         self.size = size
         self.deadlines = deadlines or Deadlines()
+        self._deadlines_given = deadlines is not None
         self.options = options
         self._factory = factory
         self._standby = standby and options.fast_reset
@@ -223,11 +213,18 @@ class Pool:
     def _open_seat(self, slot: int) -> None:
         seat = _Seat(slot, self._factory(self.options, slot))
         self._seats.append(seat)
-        if self._standby and isinstance(seat.desktop, CanPrepare) and len(self._seats) == 1:
-            # Known only once a desktop exists: this backend can keep spares.
+        if len(self._seats) == 1:
+            self._ask_backend(seat.desktop)
+        self._spawn(self._make_clean(seat, failed=False))
+
+    def _ask_backend(self, desktop: Desktop) -> None:
+        """What is known only once a desktop exists: its deadlines, and whether it keeps spares."""
+        if isinstance(desktop, KnowsDeadlines) and not self._deadlines_given:
+            self.deadlines = desktop.deadlines
+        spares = isinstance(desktop, CanPrepare) and not isinstance(desktop, DeclinesStandby)
+        if self._standby and spares:
             for spare in range(self.size, 2 * self.size):
                 self._open_seat(spare)
-        self._spawn(self._make_clean(seat, failed=False))
 
     def _give_back(self, seat: _Seat, *, failed: bool) -> None:
         self._free_place()

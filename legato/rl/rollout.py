@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
-from legato.desktop.contract import Desktop, Screenshot, Task, check_allowed
+from legato.desktop.contract import Deadlines, Desktop, Screenshot, Task, check_allowed
 from legato.errors import ActionError, ContextLimit, EnvFailure, Failure, PolicyFailure
 from legato.rl.observer import Phase
-from legato.rl.pool import Deadlines, Lease
+from legato.rl.pool import Lease
 from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
 
 _ENCODERS = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="encoder")
