@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from legato.errors import ConfigError, LegatoError
+from legato.errors import ConfigError, LegatoError, StorageError
+from legato.rl import starting
 from legato.view.cli import register as register_views
 
 app = typer.Typer(
@@ -355,9 +356,12 @@ def profile(
     from legato.rl.summary import render, summarise
 
     summary = summarise(run_dir)
-    summary.write(run_dir)
+    try:
+        summary.write(run_dir)
+    except StorageError as e:
+        err.print(f"summary.json is left as it was: {e}", highlight=False, markup=False)
     if as_json:
-        typer.echo((run_dir / "summary.json").read_text(), nl=False)
+        typer.echo(summary.to_json(), nl=False)
     else:
         out.print(render(summary))
 
@@ -398,6 +402,7 @@ register_views(app)
 
 def main() -> None:
     """Run the command line; errors of ours end in one line and exit code 2 (1: lost on the way)."""
+    starting.done()
     try:
         app(prog_name="python -m legato.rl")
     except ConfigError as e:

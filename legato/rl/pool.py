@@ -159,7 +159,7 @@ class Pool:
         await self._take_place(priority)
         started = time.monotonic()
         try:
-            seat = await self._clean_seat()
+            seat = await self._sound_seat()
         except BaseException:
             self._free_place()
             raise
@@ -260,21 +260,43 @@ class Pool:
 
     async def _prepare(self, seat: _Seat, *, check: bool) -> None:
         desktop = seat.desktop
+        if isinstance(desktop, CanPrepare) and self.options.fast_reset:
+            await self._try(seat, desktop.prepare, self.deadlines.prepare)
+        if check:
+            await self._check(seat)
+
+    async def _check(self, seat: _Seat) -> None:
+        if isinstance(seat.desktop, CanCheckHealth):
+            await self._try(seat, seat.desktop.check_health, self.deadlines.observe)
+
+    async def _try(self, seat: _Seat, call: Callable[[], None], deadline: float) -> None:
+        """Whatever goes wrong in ``call`` is the desktop's failure."""
         try:
-            if isinstance(desktop, CanPrepare) and self.options.fast_reset:
-                await seat.worker.call(desktop.prepare, self.deadlines.prepare)
-            if check and isinstance(desktop, CanCheckHealth):
-                await seat.worker.call(desktop.check_health, self.deadlines.observe)
+            await seat.worker.call(call, deadline)
         except TimeoutError:
-            raise EnvFailure(
-                f"desktop {seat.slot} was not ready within {self.deadlines.prepare:g} s"
-            ) from None
+            raise EnvFailure(f"desktop {seat.slot} was not ready within {deadline:g} s") from None
         except EnvFailure:
             raise
         except Exception as e:
             raise EnvFailure(f"desktop {seat.slot}: {type(e).__name__}: {e}") from e
 
     # --- handing over ----------------------------------------------------------------------------
+
+    async def _sound_seat(self) -> _Seat:
+        """A clean seat whose desktop works: while it stood by it may have died."""
+        while True:
+            seat = await self._clean_seat()
+            try:
+                await self._check(seat)
+            except EnvFailure as e:
+                self._last_error = str(e)
+                log.warning("desktop %d died while it stood by: %s", seat.slot, e)
+                self._spawn(self._make_clean(seat, failed=True))
+            except BaseException:
+                self._spawn(self._make_clean(seat, failed=False))
+                raise
+            else:
+                return seat
 
     async def _clean_seat(self) -> _Seat:
         if self._clean:

@@ -143,7 +143,7 @@ class _Episode:
                 actions = []
                 step.actions.append(ActionTaken(None, error=str(e)))
             self.under.enter("act")
-            screenshot = await self._act(actions, step.actions)
+            screenshot = await self._act(actions, step.actions, until)
             note = next((taken.error for taken in step.actions if taken.error), None)
             ended = any(
                 taken.action is not None and taken.action.action_type in ENDS_EPISODE
@@ -169,8 +169,13 @@ class _Episode:
             timing.eval_s = time.monotonic() - at
         self.rollout.score, self.rollout.reward = score, score.reward
 
-    async def _act(self, actions: Sequence[AnyAction], taken: list[ActionTaken]) -> Screenshot:
-        """Perform the actions, then take one screenshot, in a single visit to the thread."""
+    async def _act(
+        self, actions: Sequence[AnyAction], taken: list[ActionTaken], until: float | None
+    ) -> Screenshot:
+        """Perform the actions, then take one screenshot, in a single visit to the thread.
+
+        Past ``until`` nothing more is performed, and a wait that the agent asks for ends then.
+        """
         asked = sum(a.seconds for a in actions if isinstance(a, Wait))
         deadline = (
             max(1, len(actions)) * (self.under.deadlines.act + self.under.ready_timeout)
@@ -180,7 +185,7 @@ class _Episode:
         timing = self.rollout.timing
         try:
             return await self.lease.call(
-                "act", lambda d: self._perform(d, actions, taken), deadline
+                "act", lambda d: self._perform(d, actions, taken, until), deadline
             )
         finally:
             for action in taken:
@@ -204,14 +209,21 @@ class _Episode:
     # --- on the desktop's thread -----------------------------------------------------------------
 
     def _perform(
-        self, desktop: Desktop, actions: Sequence[AnyAction], taken: list[ActionTaken]
+        self,
+        desktop: Desktop,
+        actions: Sequence[AnyAction],
+        taken: list[ActionTaken],
+        until: float | None,
     ) -> Screenshot:
         for action in actions:
+            left = None if until is None else until - time.monotonic()
+            if taken and left is not None and left <= 0:
+                break
             entry = ActionTaken(action)
             taken.append(entry)
             try:
                 check_allowed(self.task, action)
-                result = desktop.act(action)
+                result = desktop.act(_within(action, left))
             except ActionError as e:
                 entry.error = str(e)
                 break
@@ -237,6 +249,13 @@ class _Episode:
             )
         view = self.under.harness.view
         return _ENCODERS.submit(lambda: view(screenshot).seal()).result()
+
+
+def _within(action: AnyAction, left: float | None) -> AnyAction:
+    """The action, a wait no longer than the ``left`` seconds of the rollout."""
+    if left is None or not isinstance(action, Wait) or action.seconds <= left:
+        return action
+    return action.model_copy(update={"seconds": max(0.0, left)})
 
 
 def _loop_time(until: float | None) -> float | None:

@@ -99,11 +99,14 @@ class Summary:
     """Over the verdicts that can be merged; 1 when no prefix ever broke."""
     policy_versions: list[str]
 
+    def to_json(self) -> str:
+        """The text of ``summary.json``."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n"
+
     def write(self, run_dir: RunPath) -> None:
         """Put ``summary.json`` into the run directory, whole or not at all."""
         with replacing(Path(run_dir) / "summary.json") as file:
-            body = {"schema": SCHEMA, **asdict(self)}
-            file.write(json.dumps(body, indent=1).encode("ascii") + b"\n")
+            file.write(self.to_json().encode("ascii"))
 
 
 def summarise(run_dir: RunPath) -> Summary:

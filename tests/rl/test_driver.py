@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from legato.desktop.contract import DesktopOptions, Task
-from legato.desktop.fake import fake_tasks, make_desktop, reference_actions
+from legato.desktop.actions import AnyAction, Wait
+from legato.desktop.contract import ActResult, Desktop, DesktopFactory, DesktopOptions, Task
+from legato.desktop.fake import FakeDesktop, fake_tasks, make_desktop, reference_actions
+from legato.desktop.fake.faults import next_life, read_options
 from legato.errors import ContextLimit, EnvFailure, PolicyFailure
 from legato.rl.driver import Driver, GroupOptions, GroupResult
 from legato.rl.harness import make_harness
@@ -49,6 +51,7 @@ def run_group(
     groups: GroupOptions | None = None,
     limits: Limits | None = None,
     standby: bool = True,
+    factory: DesktopFactory = make_desktop,
     **extra: Any,
 ) -> Outcome:
     async def main() -> Outcome:
@@ -58,9 +61,7 @@ def run_group(
             ended.append(rollout)
 
         options = DesktopOptions(width=SCREEN[0], height=SCREEN[1], ready_timeout=0.2, extra=extra)
-        async with Pool(
-            make_desktop, options, size=desktops, standby=standby, deadlines=QUICK
-        ) as pool:
+        async with Pool(factory, options, size=desktops, standby=standby, deadlines=QUICK) as pool:
             driver = Driver(
                 pool,
                 policy,
@@ -287,6 +288,34 @@ def test_the_wall_clock_limit_truncates_and_grades() -> None:
     assert all(r.truncated_by == "time" and r.reward == 0.0 for r in outcome.ended)
     assert [len(r.steps) for r in outcome.ended] == [1, 1]
     assert set(outcome.result.rewards) == {0, 1}
+
+
+class Patient(FakeDesktop):
+    """Waits for as long as it is asked to, as real desktops do."""
+
+    def act(self, action: AnyAction) -> ActResult:
+        if isinstance(action, Wait):
+            self._fate.wait(action.seconds)
+        return super().act(action)
+
+
+def patient(options: DesktopOptions, slot: int) -> Desktop:
+    return Patient(options, read_options(options.extra), slot, next_life(options, slot))
+
+
+def test_a_wait_ends_with_the_rollouts_time() -> None:
+    outcome = run_group(
+        StubPolicy(lambda _: "wait 50"),
+        limits=Limits(max_steps=3, rollout_timeout=1.5),
+        groups=GroupOptions(size=1),
+        factory=patient,
+    )
+    assert outcome.statuses == {"truncated": 1}
+    (rollout,) = outcome.ended
+    assert rollout.truncated_by == "time"
+    assert rollout.timing.total_s < 40
+    waits = [taken.action for step in rollout.steps for taken in step.actions]
+    assert waits == [Wait(seconds=50.0)], "the record has what the agent asked for"
 
 
 @pytest.mark.parametrize(

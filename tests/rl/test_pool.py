@@ -169,17 +169,50 @@ def _broken(desktop: Desktop) -> None:
 def test_a_replaced_desktop_must_pass_its_health_check() -> None:
     async def main() -> None:
         faults = [
-            {"kind": "crash", "call": "observe", "at": 1, "lives": 1},
+            {"kind": "crash", "call": "prepare", "at": 1, "lives": 1},
             {"kind": "crash", "call": "check_health", "at": 1, "lives": 2},
         ]
         async with pool(1, faults=faults) as desktops:
             lease = await desktops.lease()
-            with pytest.raises(EnvFailure):
-                await lease.call("observe", lambda d: d.observe(), 1.0)
-            lease.release()
-            again = await desktops.lease()
             assert desktops.failures == 2
-            again.release()
+            await lease.call("observe", lambda d: d.observe(), QUICK.observe)
+            lease.release()
+
+    run(main())
+
+
+def test_a_desktop_that_died_on_standby_is_not_leased() -> None:
+    async def main() -> None:
+        async with pool(1, standby=True) as desktops:
+            async with asyncio.timeout(10):
+                while len(desktops._clean) < 2:  # noqa: ASYNC110 - the pool has no signal for it
+                    await asyncio.sleep(0.01)
+            desktops._clean[0].desktop.kill()  # type: ignore[attr-defined]
+            lease = await desktops.lease()
+            await lease.call("observe", lambda d: d.observe(), QUICK.observe)
+            assert desktops.leased == 1
+            lease.release()
+        assert desktops.failures == 1
+
+    run(main())
+
+
+def test_a_lease_given_up_during_its_check_costs_no_desktop() -> None:
+    async def main() -> None:
+        slow = {"kind": "slow", "call": "check_health", "at": 1, "seconds": 0.2}
+        async with pool(1, faults=[slow]) as desktops:
+            impatient = asyncio.create_task(desktops.lease())
+            seat = desktops._seats[0]
+            async with asyncio.timeout(10):
+                while seat.worker._running is None or desktops._clean:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            impatient.cancel()
+            await asyncio.gather(impatient, return_exceptions=True)
+            assert desktops.leased == 0
+            lease = await desktops.lease()
+            await lease.call("observe", lambda d: d.observe(), QUICK.observe)
+            lease.release()
+        assert desktops.failures == 0
 
     run(main())
 

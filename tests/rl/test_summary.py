@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -190,3 +192,19 @@ def test_an_empty_run_has_no_rates(path: Path) -> None:
 def test_no_run_is_an_error(path: Path) -> None:
     with pytest.raises(ConfigError, match="no run at"):
         summarise(path)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_run_that_can_only_be_read_has_a_profile(path: Path, flags: list[str]) -> None:
+    """On a file system that is read-only, so that root can write no more than anybody else."""
+    summary = summary_of(path, *make_group([1.0, 0.0]))
+    command = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    command += [sys.executable, "-m", "legato.rl", "profile", str(path), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "summary.json is left as it was" in " ".join(done.stderr.split())
+    assert not (path / "summary.json").exists()
+    if flags:
+        assert json.loads(done.stdout)["verdicts"] == summary.verdicts == 2
+    else:
+        assert "verdicts" in done.stdout

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from legato.errors import ConfigError
 from legato.rl.manifest import Manifest
+from legato.rl.publish import FOLDER
 from legato.rl.record import RunDir
 from legato.view.pages import POLICY
 from legato.view.serve import HOST, ViewServer
@@ -174,6 +176,22 @@ def test_a_damaged_run_is_said_and_does_not_end_the_server(tmp_path: Path) -> No
         assert status == 500
         assert b"damaged" in body
         assert get(server, "data/0/rollout-0.js")[0] == 200
+
+
+def test_the_socket_of_a_killed_run_is_no_desktop_and_no_error(
+    fake_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(fake_run, run)
+    (run / FOLDER).mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(run / FOLDER / "1.0.sock"))
+    with ViewServer([run], live=True) as server:
+        status, body = get(server, "live.json")
+        assert status == 200
+        (shown,) = json.loads(body)["runs"]
+        assert shown["boards"] == []
+        assert get(server, f"live/0/1.0.sock/{'0' * 64}.png")[0] == 404
 
 
 def test_the_desktops_of_a_run_under_way(tmp_path: Path) -> None:

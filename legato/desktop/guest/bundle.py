@@ -13,6 +13,7 @@ MODULES = (
     "busy",
     "files",
     "frames",
+    "launched",
     "mux",
     "probe",
     "processes",

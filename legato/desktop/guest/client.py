@@ -136,6 +136,15 @@ class GuestClient(ABC):
     def freeze(self) -> None:
         self._call("freeze", 2 * REPLY_S)
 
+    def watch(self) -> None:
+        """From now on :meth:`lost` tells of what ends; what has ended before is forgotten."""
+        self._call("watch", REPLY_S)
+
+    def lost(self) -> list[str]:
+        """Names of what ended since :meth:`watch` though the agent did not end it."""
+        reply, _, _ = self._call("lost", REPLY_S)
+        return list(reply["names"])
+
     def busy_seconds(self) -> float:
         reply, _, _ = self._call("busy", REPLY_S)
         return float(reply["seconds"])

@@ -108,6 +108,7 @@ class GuestDesktop(Desktop):
             task.setup(machine)
             if machine.locked:
                 machine.check_lockdown()
+            machine.watch()
 
     def wait_after_reset(self) -> Ready:
         with self._sound() as session:
@@ -129,7 +130,9 @@ class GuestDesktop(Desktop):
             act_s = time.monotonic() - start
             if isinstance(action, TakeScreenshot):
                 return ActResult(act_s, Ready("none", 0.0))
-            return ActResult(act_s, self._wait(session, _rules_after(action)))
+            ready = self._wait(session, _rules_after(action))
+            session.machine.check_alive()
+            return ActResult(act_s, ready)
 
     def wait_before_eval(self) -> Ready:
         with self._sound() as session:
@@ -139,6 +142,7 @@ class GuestDesktop(Desktop):
         if self._task is None:
             raise EnvFailure("there is no task to evaluate: reset the desktop to one first")
         with self._sound() as session:
+            session.machine.check_alive()
             try:
                 return self._task.grade(session.machine)
             except LegatoError:

@@ -7,12 +7,22 @@ read anyway, so nothing here can reach the host.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
 import tempfile
 
 MAX_ENTRIES = 100_000
+
+NOT_THERE = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV),
+    }
+)
+"""What opening says of a file that is not there, is no file, or is not for this user. Anything
+else (no descriptors or no memory left, a broken disk) is a failure of the machine."""
 
 
 class TooLarge(ValueError):  # noqa: N818 - a fact about the file
@@ -22,14 +32,17 @@ class TooLarge(ValueError):  # noqa: N818 - a fact about the file
 def read_file(path: str, home: str, limit: int) -> bytes | None:
     """The bytes of a regular file, ``None`` if there is none.
 
-    A link below ``home`` is followed only if it ends below ``home``. Raises :class:`TooLarge`.
+    A link below ``home`` is followed only if it ends below ``home``. Raises :class:`TooLarge`,
+    and ``OSError`` if the machine cannot tell.
     """
     real = os.path.realpath(path)
     if _below(path, home) and not _below(real, os.path.realpath(home)):
         return None
     try:
         fd = _open_unlinked(real)
-    except OSError:  # gone, a link after all, or not for this user
+    except OSError as e:
+        if e.errno not in NOT_THERE:
+            raise
         return None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -78,16 +91,19 @@ def write_file(path: str, data: bytes, mode: int) -> None:
 def list_files(path: str) -> list[str]:
     """Relative paths of regular files, links and empty directories (ending in ``/``) below.
 
-    A directory that cannot be read is listed like an empty one. Raises :class:`TooLarge` past
-    :data:`MAX_ENTRIES`.
+    A directory that may not be read is listed like an empty one. Raises :class:`TooLarge` past
+    :data:`MAX_ENTRIES`, and ``OSError`` if the machine cannot tell.
     """
     found: list[str] = []
     waiting = [""]
     while waiting:
         below = waiting.pop()
         try:
-            entries = sorted(os.scandir(os.path.join(path, below)), key=lambda e: e.name)
-        except OSError:
+            with os.scandir(os.path.join(path, below)) as listing:
+                entries = sorted(listing, key=lambda e: e.name)
+        except OSError as e:
+            if e.errno not in NOT_THERE:
+                raise
             entries = []
         if not entries and below:
             found.append(below)

@@ -118,6 +118,16 @@ class GuestMachine:
         """Raise :class:`~legato.errors.SandboxError` unless every step of the lockdown holds."""
         check_lockdown(self._guest.probe(self._ports), self._guest.outsiders())
 
+    def watch(self) -> None:
+        """Set-up is over: from now on :meth:`check_alive` means something."""
+        self._guest.watch()
+
+    def check_alive(self) -> None:
+        """Raise ``EnvFailure`` if something ended that the agent did not end: killed for want of
+        memory, as a rule. What the screen shows then is no result of the agent's."""
+        if lost := self._guest.lost():
+            raise EnvFailure(f"{', '.join(lost)} ended, and not by the agent's doing")
+
     def freeze(self) -> None:
         self._guest.freeze()
 

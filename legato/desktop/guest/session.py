@@ -58,6 +58,11 @@ class Session:
         self._wm: Process | None = None
         """bubblewrap, which ends with the window manager inside."""
         self._wm_pid = -1
+        self._parts: dict[str, Process] = {}
+
+    def ended(self) -> list[str]:
+        """Names of the session's own programs that ended. No agent has a way to end them."""
+        return [name for name, part in self._parts.items() if part.exit_code is not None]
 
     @property
     def serving(self) -> list[int]:
@@ -108,7 +113,10 @@ class Session:
             self._await_wm(managed, deadline)
             self._start_bus()
             # Without a window manager it would look again only a second later.
-            self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
+            panel = self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
+            self._parts |= {"the X server": self._x, "the panel": panel}
+            if self._wm is not None:
+                self._parts["the window manager"] = self._wm
         except BaseException:
             os.close(memory)
             raise
@@ -147,7 +155,7 @@ class Session:
         if "dbus-daemon" in view.installed_programs():
             address = self.env["DBUS_SESSION_BUS_ADDRESS"]
             options = ("--session", "--nofork", "--nopidfile", f"--address={address}")
-            self._launch("dbus-daemon", *options)
+            self._parts["the message bus"] = self._launch("dbus-daemon", *options)
 
     def _start_wm(self, deadline: float) -> int:
         if "dbus-daemon" in view.installed_programs():

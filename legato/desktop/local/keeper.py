@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -84,7 +85,12 @@ class Keeper:
         except OSError as e:
             raise EnvFailure(f"the warden of the local desktops is gone: {e}") from e
 
+    def wake(self) -> None:
+        """Let a warden that somebody stopped go on: it has sandboxes to end."""
+        self._process.send_signal(signal.SIGCONT)
+
     def _stop(self) -> None:
+        self.wake()
         # shutdown, not only close: a fork of this process may hold a copy.
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)

@@ -64,6 +64,7 @@ class Sandbox:
     """
 
     def __init__(self, keep: keeper.Keeper, options: LocalOptions) -> None:
+        self._keep = keep
         number, self.directory = keep.directory()
         self.home = HOME
         self.scratch = self.directory / "scratch"
@@ -103,6 +104,7 @@ class Sandbox:
         """Have every process inside killed. Returns at once; idempotent."""
         with contextlib.suppress(OSError):
             self._lifeline.shutdown(socket.SHUT_WR)
+        self._keep.wake()
 
     def wait_gone(self) -> None:
         """Wait until nothing of the sandbox is left, its directory included."""

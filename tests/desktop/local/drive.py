@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -85,6 +86,9 @@ def main() -> None:
     elif mode == "exit":
         sys.stdin.readline()
         return  # without closing anything
+    elif mode == "stop":
+        sys.stdin.readline()
+        os.kill(keeper._process.pid, signal.SIGSTOP)
     elif mode == "outlive":
         while keeper.alive:
             time.sleep(0.02)

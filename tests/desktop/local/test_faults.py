@@ -112,6 +112,100 @@ def test_the_window_manager_was_killed(victim: LocalDesktop, quick: None) -> Non
     recovers(victim)
 
 
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [("openbox", "the window manager"), ("tint2", "the panel"), ("dbus-daemon", "the message bus")],
+)
+@pytest.mark.parametrize(
+    "call",
+    [lambda d: d.act(Action(action_type="wait", seconds=0)), lambda d: d.evaluate()],
+    ids=["act", "evaluate"],
+)
+def test_what_the_agent_cannot_end_is_no_verdict_when_it_ends(
+    victim: LocalDesktop, process: str, name: str, call: Callable[[LocalDesktop], object]
+) -> None:
+    pid = inside(first_pid(victim))[process]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: is_gone(pid))
+    with pytest.raises(EnvFailure, match=f"{name} ended, and not by the agent's doing"):
+        call(victim)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def end(desktop: LocalDesktop, pid: int, number: int) -> None:
+    """Send a signal to a launched program, by its pid in the sandbox, and wait for its end."""
+    machine = machine_of(desktop)
+    machine.run(["kill", f"-{number}", str(pid)])
+    wait_for(lambda: machine.launched(pid)[0] is not None)  # type: ignore[attr-defined]
+
+
+LOST = [
+    ("chromium", signal.SIGKILL, True, True),
+    ("chromium", signal.SIGSEGV, True, True),
+    ("mousepad", signal.SIGKILL, True, True),
+    ("mousepad", signal.SIGSEGV, True, False),
+    ("mousepad", signal.SIGKILL, False, False),
+]
+"""Program, signal, whether the desktop is locked, and whether that was none of the agent's doing:
+who has a terminal can kill, and many a key crashes an editor."""
+
+
+@pytest.mark.parametrize(("program", "number", "locked", "lost"), LOST)
+def test_a_program_that_was_killed(
+    own_desktop: Callable[..., LocalDesktop],
+    program: str,
+    number: signal.Signals,
+    locked: bool,
+    lost: bool,
+) -> None:
+    desktop = own_desktop()
+    pids: list[int] = []
+    task = ScriptedTask(lambda machine: pids.append(machine.launch([program])))
+    task.lockdown = locked  # type: ignore[attr-defined]
+    desktop.reset(task)
+    desktop.wait_after_reset()
+    end(desktop, pids[0], number)
+    if lost:
+        with pytest.raises(EnvFailure, match=f"{program} ended, and not by the agent's doing"):
+            desktop.evaluate()
+    else:
+        assert desktop.evaluate().reward == 1.0
+
+
+def test_a_program_that_the_agent_closes_is_judged(
+    own_desktop: Callable[..., LocalDesktop],
+) -> None:
+    desktop = own_desktop()
+    pids: list[int] = []
+    task = ScriptedTask(lambda machine: pids.append(machine.launch(["chromium"])))
+    task.lockdown = True  # type: ignore[attr-defined]
+    desktop.reset(task)
+    desktop.wait_after_reset()
+    desktop.act(Action(action_type="key", key="alt+F4"))
+    wait_for(lambda: task.machine.launched(pids[0])[0] is not None)  # type: ignore[attr-defined]
+    desktop.act(Action(action_type="wait", seconds=0))
+    assert desktop.evaluate().reward == 1.0
+
+
+def test_what_set_up_kills_itself_is_not_missed(own_desktop: Callable[..., LocalDesktop]) -> None:
+    def setup(machine: Machine) -> None:
+        pid = machine.launch(["mousepad"])
+        machine.run(["kill", "-9", str(pid)])
+        wait_for(lambda: machine.launched(pid)[0] is not None)  # type: ignore[attr-defined]
+
+    task = ScriptedTask(setup)
+    task.lockdown = True  # type: ignore[attr-defined]
+    desktop = own_desktop()
+    desktop.reset(task)
+    assert desktop.evaluate().reward == 1.0
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of half a second instead of ten."""

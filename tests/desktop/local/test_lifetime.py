@@ -171,6 +171,13 @@ def test_the_warden_is_killed_and_the_driver_goes_on(drive: Callable[[str], Driv
     assert not Path(second["base"]).exists()
 
 
+def test_closing_ends_a_warden_that_was_stopped(drive: Callable[[str], Driver]) -> None:
+    driver = drive("stop")
+    driver.let_exit()
+    assert driver.hear() == {"closed": True}
+    all_gone(driver)
+
+
 def test_both_are_killed_and_the_next_start_sweeps(drive: Callable[[str], Driver]) -> None:
     driver, other = drive("act"), drive("act")
     for pid in (driver.warden, driver.process.pid):
