@@ -136,12 +136,12 @@ class GuestClient(ABC):
     def freeze(self) -> None:
         self._call("freeze", 2 * REPLY_S)
 
-    def watch(self) -> None:
+    def begin(self) -> None:
         """From now on :meth:`lost` tells of what ends; what has ended before is forgotten."""
-        self._call("watch", REPLY_S)
+        self._call("begin", REPLY_S)
 
     def lost(self) -> list[str]:
-        """Names of what ended since :meth:`watch` though the agent did not end it."""
+        """Names of what ended since :meth:`begin` though the agent did not end it."""
         reply, _, _ = self._call("lost", REPLY_S)
         return list(reply["names"])
 

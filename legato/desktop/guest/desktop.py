@@ -108,7 +108,7 @@ class GuestDesktop(Desktop):
             task.setup(machine)
             if machine.locked:
                 machine.check_lockdown()
-            machine.watch()
+            machine.begin()
 
     def wait_after_reset(self) -> Ready:
         with self._sound() as session:

@@ -33,7 +33,7 @@ class Launched:
         return self.locked and self.browser and code in [-crash for crash in CRASHES]
 
 
-class Watch:
+class Episode:
     """All of one episode. What ended before :meth:`begin` was set-up's to end."""
 
     def __init__(self) -> None:

@@ -118,9 +118,9 @@ class GuestMachine:
         """Raise :class:`~legato.errors.SandboxError` unless every step of the lockdown holds."""
         check_lockdown(self._guest.probe(self._ports), self._guest.outsiders())
 
-    def watch(self) -> None:
+    def begin(self) -> None:
         """Set-up is over: from now on :meth:`check_alive` means something."""
-        self._guest.watch()
+        self._guest.begin()
 
     def check_alive(self) -> None:
         """Raise ``EnvFailure`` if something ended that the agent did not end: killed for want of

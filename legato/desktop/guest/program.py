@@ -14,15 +14,15 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import files, session, wire
-from .browser import Browsers
+from . import files, session, view, wire
+from .browser import Browsers, is_browser
 from .busy import BusyMeter
 from .frames import Frames
-from .launched import Watch
+from .launched import Episode, Launched
 from .mux import Mux, Pipes
 from .processes import NotClean, Processes
 from .relay import HeldServer, Relay
@@ -97,7 +97,7 @@ class Guest:
         self._frames: Frames | None = None
         self._x: socket.socket | None = None
         """The driver's connection to the X server, until its channel is opened."""
-        self._watch = Watch()
+        self._episode = Episode()
 
     def listen(self, listener: socket.socket, owner_fd: int | None) -> None:
         """Serve who connects; exit when the owner's end of ``owner_fd`` is closed."""
@@ -189,7 +189,7 @@ class Guest:
             relay.close()
         self._relays.clear()
         self._timers.clear()
-        self._watch = Watch()
+        self._episode = Episode()
         self._processes.kill_all(KILL_S)
         if self._frames is not None:
             self._frames.close()
@@ -225,16 +225,120 @@ class Guest:
         rects, pixels = self._screen().changes()
         return Reply({"rects": rects}, pixels)
 
-    def handle_watch(self, _: Request) -> Reply:
+    def handle_watch(self, request: Request) -> None:
+        """Look again and again, ``interval`` seconds apart, and tell what the ready signal needs.
+
+        Every message bears the ``number`` of the watch. The time of a look is that of this
+        machine's ``time.monotonic()``.
+        """
+        args, connection = request.args, request.connection
+        number, interval = args["number"], args["interval"]
+
+        def look() -> None:
+            try:
+                rects, pixels = self._screen().changes()
+                told = {"watch": number, "rects": rects, "at": time.monotonic()}
+                told["requests"] = self._pending()
+                if not rects:  # else nothing can be at rest yet, and this takes a while
+                    told["seconds"] = self._busy.seconds()
+            except (OSError, ValueError, RuntimeError) as e:
+                self._reply(connection, Reply({"watch": number, **_failed(e).header}))
+                return
+            self._timers[WATCH] = time.monotonic() + interval, look
+            self._reply(connection, Reply(told, pixels))
+
+        look()
+
+    def handle_unwatch(self, _: Request) -> None:
+        self._timers.pop(WATCH, None)
+
+    def _screen(self) -> Frames:
+        if self._frames is None:
+            raise RuntimeError("there is no session to look at")
+        return self._frames
+
+    def handle_run(self, request: Request) -> None:
+        """Run a command as the operator; the reply follows when it has ended."""
+        args = request.args
+        env, cwd = self._session.env | args["env"], args["cwd"] or self.home
+        self._run(request, args["argv"], env, cwd)
+
+    def handle_probe(self, request: Request) -> None:
+        """Try the lockdown from within, as a program of the agent; ``ports`` may be open.
+
+        The reply is that of a command whose output is what :mod:`.probe` says.
+        """
+        interpreter = view.open_interpreter()
+        try:
+            stage, ports = str(session.STAGE), request.args["ports"]
+            command = view.probe_command(interpreter, self.home, stage, ports)
+            argv = self._session.inside(command)
+            self._run(request, argv, self._session.env, self.home, [interpreter])
+        finally:
+            os.close(interpreter)
+
+    def handle_outsiders(self, _: Request) -> Reply:
+        """Programs that run outside of the agent's view and are not this machine's own."""
+        own = {os.getpid(), *self._session.own_pids}
+        return Reply({"programs": self._session.outsiders(own)})
+
+    def _run(
+        self,
+        request: Request,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        keep: Sequence[int] = (),
+    ) -> None:
+        process = self._processes.start(argv, env, cwd, keep)
+
+        def finish(timed_out: bool) -> None:
+            self._timers.pop(process.pid, None)
+            process.on_exit = None
+            if timed_out:
+                self._processes.kill_group(process)
+            self._processes.drain(process)
+            self._processes.forget(process)
+            header = {
+                "code": process.exit_code,
+                "timed_out": timed_out,
+                "stdout_bytes": len(process.stdout.data),
+            }
+            blob = bytes(process.stdout.data + process.stderr.data)
+            self._reply(request.connection, Reply(header, blob))
+
+        process.on_exit = lambda: finish(False)
+        due = time.monotonic() + request.args["timeout"]
+        self._timers[process.pid] = due, lambda: finish(True)
+
+    def handle_launch(self, request: Request) -> Reply:
+        """Start a program; with ``locked``, in the agent's view."""
+        argv, env = request.args["argv"], self._session.env | request.args["env"]
+        locked = request.args["locked"]
+        if locked:
+            argv = view.locate(argv)
+        within: Callable[[Sequence[str]], list[str]] = self._session.inside if locked else list
+        if is_browser(argv, env["PATH"]):
+            quiet = session.quiet_flags(argv)
+            process = self._processes.launch_with(
+                lambda log: self._browsers.start(quiet, env, log, within)
+            )
+        else:
+            process = self._processes.launch(within(argv), env)
+        browser, name = is_browser(argv, env["PATH"]), os.path.basename(argv[0])
+        self._episode.launched.append(Launched(name, process, locked, browser))
+        return Reply({"pid": process.pid})
+
+    def handle_begin(self, _: Request) -> Reply:
         """Set-up is over: what runs now is the agent's to end, and :meth:`handle_lost` looks."""
         self._processes.reap()
-        self._watch.begin()
+        self._episode.begin()
         return Reply()
 
     def handle_lost(self, _: Request) -> Reply:
-        """Names of what ended since :meth:`handle_watch` though not by the agent's doing."""
+        """Names of what ended since :meth:`handle_begin` though not by the agent's doing."""
         self._processes.reap()
-        return Reply({"names": self._session.ended() + self._watch.lost()})
+        return Reply({"names": self._session.ended() + self._episode.lost()})
 
     def handle_process(self, request: Request) -> Reply:
         """How a launched program is doing."""
