@@ -17,8 +17,8 @@ from legato.desktop.contract import Task
 from legato.errors import PolicyFailure
 from legato.rl.advantage import group_advantages
 from legato.rl.group import Group, extra_attempts
+from legato.rl.lease import DesktopLease, Desktops
 from legato.rl.observer import Observer, Phase, Silent
-from legato.rl.pool import Lease, Pool
 from legato.rl.rollout import Conditions, Limits, run_attempt
 from legato.rl.types import VERDICTS, Harness, Policy, Rollout, Sampling, Status
 
@@ -68,7 +68,7 @@ class Driver:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Desktops,
         policy: Policy,
         harness: Harness,
         *,
@@ -197,7 +197,7 @@ class _GroupRun:
 
     async def _attempt(self, rollout: Rollout) -> None:
         driver = self.driver
-        lease: Lease = await driver.pool.lease(self.priority)
+        lease: DesktopLease = await driver.pool.lease(self.priority)
         self.leased.add(rollout.rollout_id)
         try:
             await run_attempt(

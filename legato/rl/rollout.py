@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
 from legato.desktop.contract import Deadlines, Desktop, Screenshot, Task, check_allowed
 from legato.errors import ActionError, ContextLimit, EnvFailure, Failure, PolicyFailure
+from legato.rl.lease import DesktopLease
 from legato.rl.observer import Phase
-from legato.rl.pool import Lease
 from legato.rl.types import ActionTaken, Harness, Policy, Rollout, Sampling, Status, Step
 
 _ENCODERS = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="encoder")
@@ -53,7 +53,7 @@ class Conditions:
     """Is told of every phase as it begins."""
 
 
-async def run_attempt(rollout: Rollout, task: Task, lease: Lease, under: Conditions) -> None:
+async def run_attempt(rollout: Rollout, task: Task, lease: DesktopLease, under: Conditions) -> None:
     """Fill ``rollout`` by running ``task`` on the leased desktop.
 
     On return ``rollout.status`` is ``ok`` or ``truncated`` with a reward, or ``error`` with its
@@ -80,7 +80,7 @@ async def run_attempt(rollout: Rollout, task: Task, lease: Lease, under: Conditi
 class _Episode:
     rollout: Rollout
     task: Task
-    lease: Lease
+    lease: DesktopLease
     under: Conditions
 
     async def begin(self) -> None:
