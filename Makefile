@@ -1,4 +1,5 @@
 # make demo    the whole job once, on real desktops with a real model server
+# make verl-demo  a few training steps of verl on real desktops, without a GPU
 # make test    lint, types and every test
 # make bench   the benchmarks, one line per figure, and the README's table of them
 # make desktop-image    the image of container desktops, to the engine of DOCKER_HOST (as root)
@@ -11,7 +12,7 @@ PYTHON := .venv/bin/python
 # --foreground: Ctrl-C at the terminal must reach the command itself.
 BOUNDED := timeout --foreground --kill-after=60
 
-.PHONY: setup demo test bench desktop-image lint clean
+.PHONY: setup demo verl-demo test bench desktop-image lint clean
 
 # SKIP_PACKAGES=1 leaves the operating system's packages to you.
 setup:
@@ -23,6 +24,9 @@ demo: setup
 
 desktop-image: setup
 	@$(BOUNDED) 3000 $(PYTHON) -m legato.desktop.docker image --cache .cache/desktop-image
+
+verl-demo: setup
+	@$(BOUNDED) 1800 $(PYTHON) tools/verl_demo.py
 
 lint: setup
 	$(PYTHON) -m ruff check .

@@ -82,23 +82,9 @@ def economy(rows: Sequence[Row], image_token_id: int) -> Figures:
     for row in rows:
         wide = row.expanded(image_token_id)
         shared += len(wide.prompt_ids) + len(wide.response_ids)
-        stops = iter(_stops(row, image_token_id))
-        stepwise += sum(len(wide.prompt_ids) + next(stops) for _ in row.turns)
+        stepwise += sum(len(wide.prompt_ids) + stop for _, _, stop in wide.turns)
     yield "rows/per_rollout", len(rows) / rollouts
     yield "rows/per_rollout_stepwise", sum(len(row.turns) for row in rows) / rollouts
     yield "rows/forward_tokens_per_rollout", shared / rollouts
     yield "rows/forward_tokens_per_rollout_stepwise", stepwise / rollouts
     yield "rows/trained_tokens_per_rollout", sum(sum(row.loss_mask) for row in rows) / rollouts
-
-
-def _stops(row: Row, image_token_id: int) -> list[int]:
-    """Where each turn's reply ends in the response as the model runs it."""
-    shown = iter(row.images[row.n_prompt_images :])
-    ends: list[int] = []
-    at = 0
-    stops = {turn.stop for turn in row.turns}
-    for place, token in enumerate(row.response_ids, 1):
-        at += (next(shown).tokens or 1) if token == image_token_id else 1
-        if place in stops:
-            ends.append(at)
-    return ends

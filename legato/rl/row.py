@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from legato.errors import SampleError
@@ -61,6 +62,8 @@ class Expanded:
     response_ids: list[int]
     loss_mask: list[int]
     logprobs: list[float] | None
+    turns: list[tuple[int, int, int]]
+    """(policy step, start, stop) of each reply in ``response_ids``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,13 @@ class Row:
         def stretch(values: Sequence[Any]) -> list[Any]:
             return [v for value, n in zip(values, spread, strict=True) for v in [value] * n]
 
+        offsets = list(accumulate(spread, initial=0))
         return Expanded(
             prompt_ids=prompt,
             response_ids=stretch(self.response_ids),
             loss_mask=stretch(self.loss_mask),
             logprobs=None if self.logprobs is None else stretch(self.logprobs),
+            turns=[(t.step, offsets[t.start], offsets[t.stop]) for t in self.turns],
         )
 
     def check_placeholders(self, image_token_id: int) -> None:
