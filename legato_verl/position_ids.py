@@ -53,4 +53,4 @@ def along_length(positions: Any) -> torch.Tensor:
 
 def _flat(positions: Any) -> bool:
     """Whether the rows lie below each other: offsets count heights, not lengths."""
-    return int(positions.offsets()[-1]) == positions.values().shape[0]
+    return int(positions.offsets()[-1]) == int(positions.values().shape[0])
