@@ -19,7 +19,11 @@ REPO = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- benchmarks end -->"
 LINE = re.compile(r"^\s*(?P<name>[^:]+(?:: [^:]+)*?): (?P<value>[^:]*?)(?: \((?P<bar>bar .*)\))?$")
 DEADLINE_S = 1800
-ON_THEIR_OWN = {"bench_learn.py": 6 * 3600, "bench_verl_learn.py": 3 * 3600}
+ON_THEIR_OWN = {
+    "bench_learn.py": 6 * 3600,
+    "bench_qa.py": 2 * 3600,
+    "bench_verl_learn.py": 3 * 3600,
+}
 """Those that take hours, with their deadline in seconds; they run only when named."""
 
 

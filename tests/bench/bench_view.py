@@ -151,11 +151,8 @@ def main() -> None:
             print(f"view: browser memory, first page: {browser.memory() / MB:.0f} MB (bar <= 500)")
             seconds = look_around(browser, url, run)
             print(f"view: opening a rollout: {seconds:.2f} s")
-            print(
-                f"view: browser memory, {VISITS} rollouts later, with pictures it keeps for "
-                f"later: {browser.memory() / MB:.0f} MB"
-            )
-            print(f"view: browser memory, without those: {held(browser):.0f} MB (bar <= 500)")
+            memory = browser.memory() / MB
+            print(f"view: browser memory, {VISITS} rollouts later: {memory:.0f} MB (bar <= 500)")
             started = time.monotonic()
             browser.eval("location.hash = '#/run/0?text=nobody wrote this'")
             browser.wait("document.body.innerText.includes('no rollout matches')")

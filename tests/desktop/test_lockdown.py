@@ -172,6 +172,14 @@ def test_a_task_that_needs_none_may_start_anything(desktop: LocalDesktop) -> Non
 
 
 @pytest.mark.desktop
+def test_a_second_session_beside_a_running_one_is_a_sandbox_error(desktop: LocalDesktop) -> None:
+    desktop.reset(Locked())
+    assert desktop._guest is not None
+    with pytest.raises(SandboxError, match="runs already"):
+        desktop._guest.start_session(1280, 720, timeout=10.0)
+
+
+@pytest.mark.desktop
 def test_setup_has_no_sudo_and_the_view_cannot_be_left(desktop: LocalDesktop) -> None:
     task = Locked()
     desktop.reset(task)

@@ -171,12 +171,13 @@ def test_a_step_shows_what_was_seen_done_and_came_of_it(
     )
     open_page(browser, address, rollout_link(record, 0))
     first, second = (record["images"][s["images"][-1]]["sha256"] for s in record["steps"][:2])
-    browser.wait("[...document.querySelectorAll('.pictures img')].every((i) => i.complete)")
+    browser.wait("document.querySelector('.pictures .main canvas[data-painted]')")
     sources = browser.eval(
-        "[...document.querySelectorAll('.pictures img')].map((i) => [i.src, i.naturalWidth])"
+        "[...document.querySelectorAll('.pictures canvas')].map((c) => [c.dataset.src, c.width])"
     )
     assert [s.rpartition("/")[2][:64] for s, _ in sources] == [first, second, first, second]
-    assert all(width == record["images"][0]["width"] for _, width in sources)
+    full = record["images"][0]["width"]
+    assert [width for _, width in sources] == [full, *[min(full, 640)] * 3]
     action = record["steps"][0]["actions"][0]["action"]
     assert action is not None
     mark = browser.eval(

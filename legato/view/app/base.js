@@ -61,20 +61,6 @@ const legato = {};
   legato.pictureUrl = (run, sha256) =>
     SEEN.test(sha256 || "") ? `data/${run.key}/images/${sha256}.png` : null;
 
-  // A picture at its full size.
-  legato.picture = (run, sha256, alt) => {
-    const src = legato.pictureUrl(run, sha256);
-    if (!src) return legato.h("span", { class: "no-picture" }, "no picture");
-    return legato.h("img", {
-      src,
-      alt,
-      decoding: "async",
-      onerror: (event) => {
-        event.target.replaceWith(legato.h("span", { class: "no-picture" }, "picture missing"));
-      },
-    });
-  };
-
   // An action in a few words; fields of its own come from a record, so all of it is text.
   legato.describe = (action) => {
     if (!action) return "";

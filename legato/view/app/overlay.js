@@ -83,23 +83,27 @@
   // The box of a picture has its size before the picture is there, so that nothing jumps.
   legato.ratio = (image) => ({ "--ratio": image && image.width ? image.width / image.height : 16 / 9 });
 
-  // wide: pixels of a small copy, or 0 for the picture at its full size
+  const picture = (run, image, alt, wide) => {
+    const src = legato.pictureUrl(run, image.sha256);
+    return src ? legato.thumb(src, alt, image, wide)
+      : h("span", { class: "no-picture" }, "no picture");
+  };
+
+  // wide: pixels to draw the picture with
   legato.shown = (run, image, actions, screen, alt, wide = 320) => {
-    const src = image && legato.pictureUrl(run, image.sha256);
-    if (!src) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
-    const box = h("div", { class: "shot", style: legato.ratio(image) },
-      wide ? legato.thumb(src, alt, image, wide) : legato.picture(run, image.sha256, alt));
+    if (!image) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
+    const box = h("div", { class: "shot", style: legato.ratio(image) }, picture(run, image, alt, wide));
     if (actions.length) box.append(legato.overlay(actions, screen || [image.width, image.height]));
     return box;
   };
 
   // Both pictures on top of each other, blended; pixels need not be read for that.
-  legato.difference = (run, before, after) => {
+  legato.difference = (run, before, after, wide) => {
     if (!before || !after) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "–"));
     if (before.sha256 === after.sha256) {
       return h("div", { class: "shot same", style: legato.ratio(before) }, h("span", {}, "nothing changed"));
     }
     return h("div", { class: "shot difference", style: legato.ratio(before) },
-      legato.picture(run, before.sha256, "before"), legato.picture(run, after.sha256, "difference"));
+      picture(run, before, "before", wide), picture(run, after, "difference", wide));
   };
 })();

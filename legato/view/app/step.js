@@ -16,6 +16,8 @@
     return legato.imageNamed(detail, detail.final_screenshot);
   };
 
+  // Pixels across: all that a picture has, and enough beside the large one.
+  const FULL = 4096, SIDE = 640;
   const VIEWS = ["seen, with the action", "after", "difference"];
 
   // main: which of the three pictures is the large one
@@ -24,12 +26,12 @@
     const before = step.image === null ? null : detail.images[step.image];
     const after = legato.seenAfter(detail, number);
     const make = [
-      () => legato.shown(run, before, legato.actionsOf(step), detail.screen, "what the policy saw", 0),
-      () => legato.shown(run, after, [], detail.screen, "after the action", 0),
-      () => legato.difference(run, before, after),
+      (wide) => legato.shown(run, before, legato.actionsOf(step), detail.screen, "what the policy saw", wide),
+      (wide) => legato.shown(run, after, [], detail.screen, "after the action", wide),
+      (wide) => legato.difference(run, before, after, wide),
     ];
     const figure = (view, cls) => h("figure", { class: cls, onclick: () => choose(view) },
-      make[view](), h("figcaption", {}, h("kbd", {}, String(view + 1)), " ", VIEWS[view]));
+      make[view](cls === "main" ? FULL : SIDE), h("figcaption", {}, h("kbd", {}, String(view + 1)), " ", VIEWS[view]));
     const others = [0, 1, 2].filter((view) => view !== main);
     return h("div", { class: "pictures" }, figure(main, "main"),
       h("div", { class: "others" }, others.map((view) => figure(view, "other"))));

@@ -1,29 +1,34 @@
 "use strict";
 
-// Small copies of pictures, made once they come into view: a browser's own lazy loading begins
-// thousands of pixels before, and keeps every picture decoded at its full size, 4 MB for a
-// screenshot.
+// Pictures, drawn once they come into view and at the size they are shown at: a browser's own lazy
+// loading begins thousands of pixels before, and keeps every picture it decoded for later, 4 MB for
+// a screenshot, up to some 600 MB. A bitmap made of one belongs to nobody else and is given back.
 (() => {
   const { h } = legato;
   const AT_ONCE = 4;
-  const sources = new WeakMap();
   const queue = [];
   let busy = 0;
 
+  const loaded = (image, src) => new Promise((resolve, reject) => {
+    image.onload = resolve;
+    image.onerror = reject;
+    image.src = src;
+  });
+
   async function paint(canvas) {
     const image = new Image();
-    image.src = sources.get(canvas);
     try {
-      await image.decode();
+      await loaded(image, canvas.dataset.src);
+      const size = { resizeWidth: canvas.width, resizeHeight: canvas.height, resizeQuality: "high" };
+      const bitmap = await createImageBitmap(image, size);
+      canvas.getContext("2d").drawImage(bitmap, 0, 0);
+      bitmap.close();
+      canvas.dataset.painted = "yes";
     } catch {
       canvas.replaceWith(h("span", { class: "no-picture" }, "picture missing"));
-      return;
+    } finally {
+      image.removeAttribute("src");
     }
-    const context = canvas.getContext("2d");
-    context.imageSmoothingQuality = "high";
-    context.drawImage(image, 0, 0, canvas.width, canvas.height);
-    canvas.dataset.painted = "yes";
-    image.src = "";
   }
 
   async function next() {
@@ -47,12 +52,14 @@
     }
   }, { rootMargin: "50px" });
 
-  // size: {width, height} of the picture; wide: pixels of the copy; before: a copy to show until then
+  // size: {width, height} of the picture; wide: pixels to draw it with, all of its own at the most;
+  // before: a picture to show until then
   legato.thumb = (src, alt, size, wide, before = null) => {
-    const high = Math.round(size && size.width ? (wide * size.height) / size.width : (wide * 9) / 16);
-    const canvas = h("canvas", { role: "img", "aria-label": alt, width: wide, height: high });
-    if (before) canvas.getContext("2d").drawImage(before, 0, 0, wide, high);
-    sources.set(canvas, src);
+    const known = size && size.width ? size : { width: 1280, height: 720 };
+    const across = Math.min(wide, known.width);
+    const high = Math.max(1, Math.round((across * known.height) / known.width));
+    const canvas = h("canvas", { role: "img", "aria-label": alt, width: across, height: high, "data-src": src });
+    if (before) canvas.getContext("2d").drawImage(before, 0, 0, across, high);
     seen.observe(canvas);
     return canvas;
   };

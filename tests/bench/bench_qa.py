@@ -1,0 +1,45 @@
+"""The whole gate: every task, the eight fixed variants, every check, on real local desktops.
+
+It takes the better part of an hour, so it runs only when named: ``tools/bench.py qa``. Findings go
+to the file that is named as argument.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from legato.desktop.local import check_requirements, make_desktop
+from legato.tasks import list_tasks, load_task
+from legato.tasks.qa import Finding, run_gate
+from legato.tasks.reference import SHIPPED
+from legato.tasks.suites import VARIANTS
+
+DESKTOPS = 2 * (os.cpu_count() or 1)
+
+
+def main() -> None:
+    check_requirements()
+    names = [info.name for info in list_tasks() if info.suite in SHIPPED]
+    tasks = [load_task(name, seed) for seed in range(VARIANTS) for name in names]
+
+    def tell(finding: Finding) -> None:
+        if not finding.passed:
+            where = f"{finding.task} {finding.seed}, {finding.check}"
+            print(f"{where}: {finding.detail}", file=sys.stderr, flush=True)
+
+    started = time.monotonic()
+    report = run_gate(tasks, make_desktop, desktops=DESKTOPS, progress=tell)
+    minutes = (time.monotonic() - started) / 60
+    if sys.argv[1:]:
+        report.write(Path(sys.argv[1]))
+    failed = sum(not finding.passed for finding in report.findings)
+    print(f"qa: checks on {len(names)} tasks x {VARIANTS} variants: {len(report.findings)}")
+    print(f"qa: checks that failed: {failed} (bar 0)")
+    print(f"qa: all of it on {DESKTOPS} desktops: {minutes:.1f} min")
+
+
+if __name__ == "__main__":
+    main()
