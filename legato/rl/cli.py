@@ -224,6 +224,10 @@ def collect(
     max_tokens: MaxTokens = None,
     ban_id: BanId = None,
     ban_token: BanToken = None,
+    infeasible: Annotated[
+        bool | None,
+        typer.Option("--infeasible/--no-infeasible", help="Run OSWorld's infeasible tasks."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed every request, derived from this one.")
     ] = None,
@@ -254,6 +258,7 @@ def collect(
         "rollout.env_retries": env_retries,
         "rollout.min_group": min_group,
         "rollout.seed": seed,
+        "rollout.infeasible": infeasible,
         "desktop.backend": backend or ("osworld" if osworld else None),
         "desktop.osworld_path": str(osworld) if osworld else None,
         "desktop.width": width,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.desktop.contract import Task
+from legato.desktop.osworld.catalogue import is_infeasible
 from legato.desktop.osworld.desktop import OSWorldDesktop as OSWorldDesktop
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl.board import Board
@@ -22,6 +23,7 @@ from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, Sampli
 from legato.rl.driver import Driver, GroupOptions, OnRollout
 from legato.rl.group import Group, extra_attempts
 from legato.rl.harness import make_harness
+from legato.rl.harness.osworld import OSWorldAgents
 from legato.rl.interrupt import before_hard_exit, interruptible
 from legato.rl.manifest import Manifest
 from legato.rl.observer import Observer, Several, Silent
@@ -157,6 +159,10 @@ def _check(tasks: Tasks, settings: Settings) -> Batch:
     # Made and thrown away: what this machine or these options lack is told before anything starts.
     settings.desktop.factory()(settings.desktop.desktop_options(), 0).close()
     loaded = load(tasks, settings.desktop)
+    if not settings.rollout.infeasible:
+        loaded = [task for task in loaded if not is_infeasible(task.config)]
+        if not loaded:
+            raise ConfigError("all tasks are infeasible ones, which rollout.infeasible leaves out")
     tokenizer = tokenizer_for(settings.policy)
     _harness(settings, tokenizer)
     return Batch(loaded, tokenizer, resolve_sampling(settings, tokenizer))
@@ -224,11 +230,13 @@ def load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
     """Load and check tasks against the backend they will run on. Raises ``ConfigError``."""
     backend = desktop.backend_name
     checkout = Path(desktop.osworld_path).expanduser() if desktop.osworld_path else None
+    environment = desktop.options.get("environment") if backend == "osworld" else None
+    where = Path(environment).expanduser() if environment else None
     if isinstance(tasks, str | Path):
-        return load_tasks(tasks, backend=backend, osworld_path=checkout)
+        return load_tasks(tasks, backend=backend, osworld_path=checkout, environment=where)
     entries = [task for task in tasks if isinstance(task, Mapping)]
     if entries or not tasks:
-        return parse_tasks(entries, backend=backend, osworld_path=checkout)
+        return parse_tasks(entries, backend=backend, osworld_path=checkout, environment=where)
     return [task for task in tasks if not isinstance(task, Mapping)]
 
 
@@ -298,11 +306,14 @@ def manifest(tasks: Sequence[Task], settings: Settings) -> Manifest:
 
 
 def _harness(settings: Settings, tokenizer: Tokenizer | None) -> Harness:
+    options = dict(settings.harness.options)
+    if settings.harness.name == OSWorldAgents.name and settings.desktop.osworld_path:
+        options.setdefault("osworld_path", settings.desktop.osworld_path)
     return make_harness(
         settings.harness.name,
         tokenizer=tokenizer,
         image_max=settings.harness.image_max,
-        **settings.harness.options,
+        **options,
     )
 
 

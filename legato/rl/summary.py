@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from legato.desktop.osworld.catalogue import is_infeasible
 from legato.errors import SampleError
 from legato.rl.manifest import Manifest, RunPath, existing_run, read_manifest
 from legato.rl.record import Session, read_records, read_sessions
@@ -48,6 +49,10 @@ class Summary:
     verdicts: int
     success_rate: float | None
     """Share of verdicts with a reward of 1."""
+    infeasible_tasks: int
+    """Tasks at which only reporting failure succeeds (OSWorld's ``infeasible``)."""
+    success_rate_feasible: float | None
+    """The success rate without them."""
     mean_reward: float | None
     tasks: dict[str, TaskSummary]
     groups: int
@@ -187,6 +192,9 @@ class _Tally:
 
     def summary(self, manifest: Manifest, sessions: list[Session]) -> Summary:
         rewards = [reward for values in self.rewards.values() for reward in values]
+        infeasible = {
+            task["task_id"] for task in manifest.tasks if is_infeasible(task.get("config") or {})
+        }
         wall = sum(
             max(0.0, (s.ended_at or self.last_record.get(s.number, s.started_at)) - s.started_at)
             for s in sessions
@@ -205,6 +213,15 @@ class _Tally:
             statuses={status.value: self.statuses[status] for status in Status},
             verdicts=len(rewards),
             success_rate=_success_rate(rewards),
+            infeasible_tasks=len(infeasible),
+            success_rate_feasible=_success_rate(
+                [
+                    r
+                    for task, values in self.rewards.items()
+                    if task not in infeasible
+                    for r in values
+                ]
+            ),
             mean_reward=_mean(rewards),
             tasks={task: _task(r) for task, r in sorted(self.rewards.items())},
             groups=len(groups),
@@ -257,6 +274,11 @@ def _outcome_lines(s: Summary) -> Iterable[tuple[str, str]]:
     statuses = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if n)
     yield "rollouts", f"{s.records} ({statuses})" if s.records else "none yet"
     yield "success rate", f"{_percent(s.success_rate)} of {s.verdicts} verdicts"
+    if s.infeasible_tasks:
+        yield (
+            "success, feasible",
+            f"{_percent(s.success_rate_feasible)}, without {s.infeasible_tasks} infeasible tasks",
+        )
     yield "mean reward", _number(s.mean_reward, "")
     if s.groups_complete is None:
         yield "groups", str(s.groups)

@@ -23,6 +23,8 @@ from typing import Any
 
 from legato.desktop.contract import Machine, Score, Task
 from legato.desktop.fake.generate import scene_of
+from legato.desktop.osworld import catalogue
+from legato.desktop.osworld.environment import Environment, default_path
 from legato.errors import ConfigError
 from legato.tasks.osworld.task import SUPPORTED, read_config
 from legato.tasks.suites import load_task
@@ -54,8 +56,17 @@ class CarriedTask:
         raise ConfigError(f"task {self.task_id!r} was loaded for a backend that grades it itself")
 
 
-def load_tasks(path: Path | str, *, backend: str, osworld_path: Path | None = None) -> list[Task]:
+def load_tasks(
+    path: Path | str,
+    *,
+    backend: str,
+    osworld_path: Path | None = None,
+    environment: Path | None = None,
+) -> list[Task]:
     """Read a tasks file for a backend (``local``, ``osworld``, ``fake`` or another one's name).
+
+    ``osworld_path`` is a checkout; ``environment`` is where OSWorld's environment was set up, if
+    not at its usual place.
 
     Raises :class:`~legato.errors.ConfigError` that lists every bad entry with its number and
     ``task_id`` and what to change.
@@ -85,6 +96,7 @@ def load_tasks(path: Path | str, *, backend: str, osworld_path: Path | None = No
         entries,
         backend=backend,
         osworld_path=osworld_path,
+        environment=environment,
         base=path.resolve().parent,
         source=str(path),
     )
@@ -95,13 +107,14 @@ def parse_tasks(
     *,
     backend: str,
     osworld_path: Path | None = None,
+    environment: Path | None = None,
     base: Path | None = None,
     source: str = "tasks",
 ) -> list[Task]:
     """The same for entries already read; ``base`` (the working directory) anchors host paths."""
     if not entries:
         raise ConfigError(f"{source}: no tasks: add at least one entry")
-    reader = _Reader(backend, osworld_path, base or Path.cwd())
+    reader = _Reader(backend, osworld_path, environment, base or Path.cwd())
     tasks: list[Task] = []
     problems: list[str] = []
     for number, entry in enumerate(entries):
@@ -136,8 +149,11 @@ def _report(source: str, problems: Sequence[str]) -> str:
 class _Reader:
     """Reads entries one by one; every method raises ``_BadEntry``."""
 
-    def __init__(self, backend: str, osworld_path: Path | None, base: Path) -> None:
+    def __init__(
+        self, backend: str, osworld_path: Path | None, environment: Path | None, base: Path
+    ) -> None:
         self.backend, self.osworld_path, self.base = backend, osworld_path, base
+        self.environment = Environment(environment or default_path())
         self._seen: dict[str, int] = {}
 
     def task(self, number: int, entry: Any) -> Task:
@@ -208,6 +224,12 @@ class _Reader:
                     scene_of(task_id, config)
                 except ConfigError as e:
                     raise _BadEntry(str(e)) from None
+            if self.backend == "osworld":
+                found = catalogue.problems(
+                    config, checkout=self.osworld_path, environment=self.environment
+                )
+                if found:
+                    raise _BadEntry(*found)
             return CarriedTask(task_id, domain, instruction, config)
         task, problems = read_config(
             task_id, domain, config, base=base, local=self.backend == "local"

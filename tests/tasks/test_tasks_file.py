@@ -79,7 +79,14 @@ def test_all_forms_load_from_one_file(tmp_path: Path, checkout: Path) -> None:
 def test_backends_that_grade_by_themselves_get_the_config_as_it_is(checkout: Path) -> None:
     entries = [
         {"task_id": "tabs-1", "domain": "chrome"},
-        {"task_id": "form", "config": {"instruction": "Fill it.", "fake": {"kind": "form"}}},
+        {
+            "task_id": "form",
+            "config": {
+                "instruction": "Fill it.",
+                "evaluator": {"func": "infeasible"},
+                "fake": {"kind": "form"},
+            },
+        },
     ]
     tasks = parse_tasks(entries, backend="osworld", osworld_path=checkout)
     assert [type(task) for task in tasks] == [CarriedTask, CarriedTask]

@@ -18,7 +18,7 @@ from typing import Any
 import legato
 from legato.desktop.guest import wire
 from legato.desktop.osworld.environment import Environment
-from legato.errors import ConfigError, EnvFailure, GradeFailure, LegatoError
+from legato.errors import ActionError, ConfigError, EnvFailure, GradeFailure, LegatoError
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,16 @@ class WorkerProcess:
     One thread at a time, but for :meth:`kill`.
     """
 
-    def __init__(self, environment: Environment, cwd: Path, desktop: str) -> None:
+    def __init__(
+        self, environment: Environment, cwd: Path, desktop: str, program: str = _WORKER
+    ) -> None:
         self._environment, self._desktop = environment, desktop
         self._owned: dict[str, Any] = {}
         self._dead = threading.Event()
         self._ending = threading.Lock()
         self._ended = False
         self.folder = Path(tempfile.mkdtemp(prefix=f"legato-osworld-{desktop}-"))
+        interpreter = [str(environment.python), "-u", "-m"]
         ours, theirs = socket.socketpair()
         self._channel = ours
         try:
@@ -49,7 +52,7 @@ class WorkerProcess:
             (self.folder / "lib" / "legato").symlink_to(Path(legato.__file__).parent)
             with theirs, open(self.folder / "log", "wb") as output:
                 self._process = subprocess.Popen(
-                    [environment.python, "-u", "-m", _WORKER, str(theirs.fileno())],
+                    [*interpreter, program, str(theirs.fileno()), str(self.folder)],
                     cwd=cwd,
                     env=self._variables(),
                     stdin=subprocess.DEVNULL,
@@ -63,7 +66,9 @@ class WorkerProcess:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise EnvFailure(f"OSWorld's worker did not start: {e}") from e
 
-    def call(self, op: str, arguments: dict[str, Any], timeout: float) -> tuple[Any, bytes]:
+    def call(
+        self, op: str, arguments: dict[str, Any], timeout: float, sent: bytes = b""
+    ) -> tuple[Any, bytes]:
         """The result and the blob of one call.
 
         Raises what the worker says, and :class:`~legato.errors.EnvFailure` if it is gone or does
@@ -71,7 +76,7 @@ class WorkerProcess:
         """
         deadline = time.monotonic() + timeout
         try:
-            wire.send(self._channel, {"op": op, **arguments}, deadline=deadline)
+            wire.send(self._channel, {"op": op, **arguments}, sent, deadline=deadline)
             while True:
                 reply, blob, _ = wire.receive(self._channel, deadline=deadline)
                 if "own" not in reply:
@@ -152,6 +157,8 @@ def _error(error: dict[str, Any]) -> LegatoError:
     match error["kind"]:
         case "config":
             return ConfigError(message)
+        case "action":
+            return ActionError(message)
         case "grade":
             return GradeFailure(message, transient=transient)
     return EnvFailure(message, transient=transient)

@@ -9,14 +9,15 @@ from typing import Any
 from legato.errors import ConfigError
 from legato.rl.harness.chat import ChatHarness
 from legato.rl.harness.compact import Compact
+from legato.rl.harness.osworld import OSWorldAgents
 from legato.rl.harness.qwen import Qwen3VL, Qwen25VL, Qwen35
 from legato.rl.types import Harness, Tokenizer
 
 ENTRY_POINTS = "legato.harnesses"
 """Entry-point group of third-party harnesses: callables with :func:`make_harness`'s keywords."""
 
-_BUILT_IN: dict[str, type[ChatHarness]] = {
-    kind.name: kind for kind in (Qwen35, Qwen3VL, Qwen25VL, Compact)
+_BUILT_IN: dict[str, type[ChatHarness] | type[OSWorldAgents]] = {
+    kind.name: kind for kind in (Qwen35, Qwen3VL, Qwen25VL, Compact, OSWorldAgents)
 }
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent / "guest"
 PACKAGES = (
     *("base-files", "bash", "coreutils", "dash", "debianutils", "findutils", "grep", "hostname"),
-    *("libc-bin", "mount", "procps", "sed", "util-linux", "iproute2", "kmod", "udev"),
+    *("libc-bin", "mount", "procps", "sed", "util-linux", "iproute2"),
     *("xvfb", "xauth", "x11-utils", "x11-xserver-utils", "openbox", "dbus-x11", "wmctrl"),
     *("fonts-dejavu-core", "adwaita-icon-theme", "librsvg2-common", "mousepad"),
     *("python3", "python3-tk", "python3-xlib", "python3-pil"),

@@ -127,8 +127,8 @@ class QemuProvider:
                 self.stop_emulator("")
                 taken = "host forwarding rule" in said
                 if not taken or attempt == PORT_TRIES - 1:
-                    last = said.splitlines()[-1] if said else "no reason given"
-                    raise Fault("env", f"QEMU did not start: {last[-300:]}") from None
+                    reason = said.splitlines()[0] if said else "no reason given"
+                    raise Fault("env", f"QEMU did not start: {reason[-300:]}") from None
 
     def _command(self, overlay: Path, monitor: Path) -> list[str]:
         options = self._options
@@ -170,9 +170,15 @@ class QemuProvider:
         server = GuestServer("localhost", self._ports[0])
         command = f"sudo -S -p '' date -s @{time.time():.0f} >/dev/null"
         password = self._options["client_password"]
-        ran = server.run(["sh", "-c", f'printf "%s\\n" "$0" | {command}', password], timeout=60.0)
-        if ran.returncode:
-            print(f"the guest's clock could not be set: {ran.error.strip()[-200:]}", flush=True)
+        try:
+            ran = server.run(
+                ["sh", "-c", f'printf "%s\\n" "$0" | {command}', password], timeout=60.0
+            )
+            said = ran.error.strip() if ran.returncode else ""
+        except Fault as e:
+            said = str(e)
+        if said:
+            print(f"the guest's clock could not be set: {said[-200:]}", flush=True)
 
 
 class Monitor:
