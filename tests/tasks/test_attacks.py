@@ -16,6 +16,7 @@ import pytest
 from legato.desktop.actions import AnyAction, Click, Done, Key, RightClick, Type
 from legato.desktop.contract import DesktopOptions, Machine, Score
 from legato.desktop.local import LocalDesktop, make_desktop
+from legato.errors import EnvFailure
 from legato.tasks import load_task
 from legato.tasks.desktop_basics.file_manager import FileManager
 from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
@@ -304,11 +305,18 @@ def test_29_an_executable_script_in_the_home(files: Stage) -> None:
 
 
 def test_30_the_app_killed(tabs: Stage) -> None:
+    """Ended, it leaves nothing to reward; killed as no agent can, there is no verdict at all."""
     machine = tabs.start()
-    assert machine.run(["pkill", "-9", "-x", "chromium"]).returncode == 0
-    tabs.desktop.wait_after_reset()
+    assert machine.run(["pkill", "-TERM", "-x", "chromium"]).returncode == 0
+    deadline = time.monotonic() + 30.0
+    while machine.windows() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not machine.windows()
     assert tabs.verdict([Done()]).reward == 0.0
+    machine = tabs.start()
+    assert machine.run(["pkill", "-KILL", "-x", "chromium"]).returncode == 0
+    with pytest.raises(EnvFailure, match="not by the agent's doing"):
+        tabs.verdict([Done()])
 
 
 def test_31_the_disk_filled(editor: Stage) -> None:

@@ -152,14 +152,18 @@ def _terminal(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[An
 
 
 def _kill_app(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[AnyAction]:
-    """Kills every program on the desktop that it can."""
+    """Ends every program on the desktop that it can, by a signal that programs are ended with.
+
+    By the one that cannot be caught it would gain as little: that is a failure of the desktop,
+    and no verdict.
+    """
     spare = "Xvfb|openbox|tint2|dbus-daemon|bwrap|python3|sh"
     machine.run(
         [
             "/bin/sh",
             "-c",
             f"for p in $(ps -eo pid=,comm= | grep -Ev ' ({spare})$' | awk '{{print $1}}'); do "
-            "kill -9 $p 2>/dev/null; done; true",
+            "kill -15 $p 2>/dev/null; done; true",
         ],
         timeout=30.0,
     )
