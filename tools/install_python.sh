@@ -54,9 +54,10 @@ if out_of_date .venv/.cpu tools/requirements-cpu.txt tools/vllm_cpu/*.*; then
   rm $partial
 fi
 
-if out_of_date .venv/.project pyproject.toml .venv/.cpu; then
+if out_of_date .venv/.project pyproject.toml tools/requirements-sandboxes.txt .venv/.cpu; then
   echo "Installing legatolabs and its development tools"
   touch $partial
+  pip install --no-deps --requirement tools/requirements-sandboxes.txt
   pip install --constraint tools/requirements-cpu.txt --editable '.[dev]'
   touch .venv/.project
   rm $partial

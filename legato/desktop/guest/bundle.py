@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from legato.desktop.guest import session
+from legato.desktop.guest import enclosure, session
 
 MODULES = (
     "__init__",
     "browser",
     "busy",
+    "enclosure",
     "files",
     "frames",
     "launched",
@@ -23,7 +24,7 @@ MODULES = (
     "view",
     "wire",
 )
-STAGED = "/opt/legato"
+STAGED = enclosure.STAGED
 HOME_FOLDERS = ("Desktop", "Documents", "Downloads")
 
 _MAIN = """\

@@ -7,6 +7,7 @@ guest program that this version of legato speaks to.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import shutil
 import tempfile
@@ -87,6 +88,20 @@ def write_context(directory: Path) -> None:
     (directory / "packages.txt").write_text("\n".join(packages()) + "\n")
     recipe = [DOCKERFILE.read_text().rstrip(), *config()]
     (directory / "Dockerfile").write_text("\n".join(recipe) + "\n")
+
+
+def steps() -> list[str]:
+    """The base, and the commands that make it into the image without the guest program.
+
+    For builders that take commands but no files.
+    """
+    install = f"apt-get install -y --no-install-recommends {' '.join(packages())}"
+    finish = base64.b64encode(FINISH.read_bytes()).decode()
+    return [
+        f"debian:{SUITE}-slim",
+        f"apt-get update && DEBIAN_FRONTEND=noninteractive {install}",
+        f"echo {finish} | base64 -d | sh",
+    ]
 
 
 def _digest(*parts: bytes) -> str:

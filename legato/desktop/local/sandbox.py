@@ -1,9 +1,6 @@
 """One bubblewrap sandbox running the guest program: its command line and its lifetime.
 
-Inside are namespaces of its own for users, processes, network, IPC, host name and mounts. The
-agent's user has no privileges, and sees of the host only ``/usr``, parts of ``/etc`` (fonts,
-toolkit and library configuration), and what ``ro_bind`` adds, all read-only. What it can write
-to is memory of a bounded size: home, ``/tmp``, ``/dev/shm`` and its runtime directory. Not
+What is inside is told by :mod:`legato.desktop.guest.enclosure`. Not
 bounded by us: memory of processes, and the number of (empty) files, for which an unprivileged
 user has no means; put the driver in a control group for that.
 """
@@ -18,43 +15,17 @@ import socket
 import time
 from pathlib import Path
 
-from legato.desktop.guest.bundle import STAGED
+from legato.desktop.guest import enclosure
 from legato.desktop.guest.nearby import NearbyGuest
 from legato.desktop.local import keeper, warden
 from legato.desktop.local.options import LocalOptions
 from legato.errors import EnvFailure
-
-HOME = "/home/user"
-RUNTIME = "/run/user/1000"
-UID = 1000
-"""The agent's user id as seen inside."""
 
 FIRST_UID, UIDS = 61184, 4096
 """Host user ids for sandboxes of root: systemd's range for short-lived users, so nobody's."""
 
 START_S = 20.0
 KILL_S = 20.0
-
-# fmt: off
-ETC = (
-    "alternatives", "bash.bashrc", "chromium", "dconf", "debian_version", "default/locale",
-    "fonts", "gtk-2.0", "gtk-3.0", "gtk-4.0", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-    "libreoffice", "mime.types", "opt/chrome", "os-release", "pango", "profile", "pulse",
-    "python3", "python3.11", "python3.12", "python3.13", "ssl/certs", "vte", "X11", "xdg",
-)
-# fmt: on
-"""What of ``/etc`` a desktop sees, where it exists."""
-
-ACCOUNTS = {
-    "passwd": (
-        "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n"
-    ),
-    "group": "root:x:0:\nuser:x:1000:\n",
-    "hosts": "127.0.0.1 localhost desktop\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "machine-id": "6c656761746f6c6f63616c6465736b74\n",
-}
-"""Files of ``/etc`` that are the same on every desktop."""
 
 
 class Sandbox:
@@ -66,7 +37,7 @@ class Sandbox:
     def __init__(self, keep: keeper.Keeper, options: LocalOptions) -> None:
         self._keep = keep
         number, self.directory = keep.directory()
-        self.home = HOME
+        self.home = enclosure.HOME
         self.scratch = self.directory / "scratch"
         stage = keep.stage(options.home_template)
         self._log = self.directory / "guest.log"
@@ -145,7 +116,7 @@ class Sandbox:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(0o755)
             directory.chmod(0o755)
-        for name, text in ACCOUNTS.items():
+        for name, text in enclosure.ACCOUNTS.items():
             path = directory / name
             if not path.exists():
                 part = directory / f".{name}.{time.monotonic_ns()}"
@@ -156,39 +127,12 @@ class Sandbox:
 
 
 def _command(options: LocalOptions, stage: Path, accounts: Path) -> list[str]:
-    size = str(options.disk_mib * 2**20)
-    argv = ["/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
-    argv += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "desktop", "--as-pid-1"]
-    argv += ["--die-with-parent", "--uid", str(UID), "--gid", str(UID), "--clearenv"]
-    argv += ["--info-fd", str(warden.INFO_FD)]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        host = Path("/", name)
-        if host.is_symlink():
-            argv += ["--symlink", os.readlink(host), str(host)]
-        else:
-            argv += ["--ro-bind-try", str(host), str(host)]
-    for name in ETC:
-        argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ACCOUNTS:
-        argv += ["--ro-bind", str(accounts / name), f"/etc/{name}"]
-    argv += ["--ro-bind-try", "/opt/google", "/opt/google"]
-    argv += ["--ro-bind-try", "/var/cache/fontconfig", "/var/cache/fontconfig"]
-    for path in options.ro_bind:
-        argv += ["--ro-bind", str(path), str(path)]
-    argv += ["--ro-bind", str(stage), STAGED, "--ro-bind", f"{stage}/chromium.d", "/etc/chromium.d"]
-    small = str(64 * 2**20)
-    writable = (
-        (HOME, "0700", size),
-        ("/tmp", "1777", size),
-        ("/dev/shm", "1777", size),
-        (RUNTIME, "0700", small),
-        ("/run/desk", "0700", small),
+    argv = enclosure.command(
+        str(stage),
+        str(accounts),
+        disk_mib=options.disk_mib,
+        ro_bind=map(str, options.ro_bind),
+        bwrap_options=("--info-fd", str(warden.INFO_FD)),
     )
-    for place, mode, bytes_ in writable:
-        argv += ["--perms", mode, "--size", bytes_, "--tmpfs", place]
-    # What bwrap made to hold all this is memory too, without a bound.
-    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
-    argv += ["/usr/bin/python3", "-I", "-S", STAGED, "--listen-fd", str(warden.LISTEN_FD)]
-    argv += ["--owner-fd", str(warden.OWNER_FD), "--home", HOME, "--runtime", RUNTIME]
+    argv += ["--listen-fd", str(warden.LISTEN_FD), "--owner-fd", str(warden.OWNER_FD)]
     return [*argv, "--max-processes", str(options.max_processes)]
