@@ -32,8 +32,10 @@ ipcmk -M 4096 -S 2 -Q > /dev/null
 
 
 def traces(machine: Machine) -> str:
-    look = "ls -A /tmp /dev/shm /run/user/1000; ls -A ~; cat /proc/sysvipc/*; ps -eo comm= | sort"
-    return machine.run(["sh", "-c", look]).stdout
+    look = "ls -A /tmp /dev/shm /run/user/1000; ls -A ~; cat /proc/sysvipc/*"
+    # Sorted here: a second program in a pipe may or may not be seen by the first.
+    processes = sorted(machine.run(["ps", "-eo", "comm="]).stdout.split("\n"))
+    return machine.run(["sh", "-c", look]).stdout + "\n".join(processes)
 
 
 def test_nothing_of_an_episode_outlives_the_reset(desktop: LocalDesktop) -> None:
