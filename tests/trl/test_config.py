@@ -132,7 +132,8 @@ def test_every_recipe_composes_and_its_tasks_load(name: str) -> None:
 
 def test_every_suite_has_a_recipe() -> None:
     chosen = [load_recipe(n, ["model=m", "++trainer.use_cpu=true"]).trainer for n in RECIPES]
-    assert {str(trainer.suite).partition("/")[0] for trainer in chosen} == set(SUITES)
+    suites = {trainer.suite for trainer in chosen if trainer.suite is not None}
+    assert {suite.partition("/")[0] for suite in suites} == set(SUITES)
 
 
 def test_the_large_models_have_recipes() -> None:

@@ -39,6 +39,8 @@ from legato.errors import ConfigError, EnvFailure
 
 log = logging.getLogger(__name__)
 
+CHECK_S = 300.0
+"""Deadline of the first look at OSWorld's environment; its imports take seconds, cold."""
 _POLL_S = 0.05
 
 
@@ -237,7 +239,7 @@ def _ask_worker(provider: str, environment: Environment, cwd: Any) -> None:
     """What only OSWorld's environment can tell, asked once a process."""
     worker = WorkerProcess(environment, cwd, "check")
     try:
-        worker.call("check", {"options": {"provider": provider}}, 120.0)
+        worker.call("check", {"options": {"provider": provider}}, CHECK_S)
     except EnvFailure as e:
         raise ConfigError(f"OSWorld's environment does not work: {e}") from e
     finally:

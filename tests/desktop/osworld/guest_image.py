@@ -49,6 +49,8 @@ def rootfs(cache: Path) -> Path:
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
         site = _site(cache)
+        for older in cache.glob("guest-*.*"):
+            older.unlink()
         part = target.with_suffix(f".{os.getpid()}.part")
         with tarfile.open(part, "w") as tar:
             _fill(tar, site)
@@ -79,11 +81,9 @@ def _fill(tar: tarfile.TarFile, site: Path) -> None:
     for path in _files():
         if path.lstrip("/") not in made:  # docker takes no name twice
             tar.add(path, path.lstrip("/"), recursive=False)
-    for source, name in (
-        (HERE / "server.py", "opt/server.py"),
-        (HERE / "start.sh", "opt/start.sh"),
-    ):
-        tar.add(source, name)
+    for name in ("server.py", "start.sh"):
+        tar.add(HERE / name, f"opt/{name}")
+    tar.add(HERE / "gdbus", "usr/local/bin/gdbus")
     tar.add(site, "opt/site")
     for name, text in (("passwd", PASSWD), ("group", GROUP), ("hostname", "guest\n")):
         _file(tar, f"etc/{name}", text)

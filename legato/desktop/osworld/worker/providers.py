@@ -6,6 +6,7 @@ OSWorld's choice of providers is written into its code; :func:`inject` answers t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from legato.desktop.osworld.worker import owner
 from legato.desktop.osworld.worker.faults import Fault
 from legato.desktop.osworld.worker.qemu import QemuProvider
+from legato.desktop.osworld.worker.server import GuestServer
 
 IMAGE = "happysixd/osworld-docker"
 """The image that OSWorld's docker provider starts; its name is in OSWorld's code."""
@@ -88,6 +90,7 @@ def _docker(options: dict[str, Any]) -> Any:
     if options["ready_signal"]:
         # What is thrown away needs no time to end by itself; docker waits 10 s for it.
         more["stop_signal"] = "SIGKILL"
+    provider._wait_for_vm_ready = lambda: _wait_until_up(provider, options["boot_timeout"])
     client = provider.client
     containers = client.containers
     run = containers.run
@@ -101,6 +104,24 @@ def _docker(options: dict[str, Any]) -> Any:
 
     provider.client = Client()
     return provider
+
+
+def _wait_until_up(provider: Any, timeout: float) -> None:
+    """As the provider's own wait, which goes on for 300 s after its container has ended."""
+    ends = time.monotonic() + timeout
+    server = GuestServer("localhost", provider.server_port)
+    while not server.answers():
+        provider.container.reload()
+        if provider.container.status != "running":
+            said = provider.container.logs(tail=3).decode(errors="replace").strip()
+            raise Fault("env", f"the container ended ({said[-200:]}): is {IMAGE} OSWorld's image?")
+        if time.monotonic() >= ends:
+            raise Fault(
+                "env",
+                f"the guest's server did not answer within {timeout:g} s: is {IMAGE} OSWorld's "
+                "image, and is there KVM?",
+            )
+        time.sleep(0.2)
 
 
 def _cause(error: BaseException) -> str:

@@ -67,7 +67,6 @@ def shorten_sleeps(browser_port: Any) -> None:
 
     setup.time = SimpleNamespace(sleep=sleep)
     provider.WAIT_TIME = 0  # the container is gone when remove() returns
-    provider.RETRY_INTERVAL = 0.2
 
 
 def until_answers(url: str, seconds: float) -> bool:
