@@ -194,6 +194,7 @@ def _reference(variant: Variant) -> str | None:
     stage = variant.stage
     variant.again = []
     machine = stage.start()
+    stage.show_first_screen()
     actions = shipped_actions(stage.task)
     score = stage.verdict(stage.task.reference_actions(machine) if actions is None else actions)
     variant.again.append(score)
@@ -237,10 +238,12 @@ def _failing(variant: Variant) -> str | None:
 
 
 def _same_screen(variant: Variant) -> str | None:
-    screens = variant.stage.first_screens
-    if len(screens) < 2:
+    seen = variant.stage.first_screens
+    for _ in range(max(1, 2 - len(seen))):
         variant.stage.start()
-    return None if len(set(screens)) == 1 else f"{len(set(screens))} different first screenshots"
+        variant.stage.show_first_screen()
+    number = len(set(seen))
+    return None if number == 1 else f"{number} different first screenshots"
 
 
 def _cheap(variant: Variant) -> str | None:

@@ -6,10 +6,13 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from legato.desktop.actions import AnyAction
+from legato.desktop.actions import AnyAction, Wait
 from legato.desktop.contract import Desktop, Machine, Score
 from legato.errors import ActionError, EnvFailure
 from legato.tasks.seeded import SeededTask
+
+LOOKS = 10
+"""Most seconds for which the first screen may go on changing, waits for it to be ready apart."""
 
 
 class _Witness:
@@ -43,7 +46,7 @@ class Stage:
     def __init__(self, desktop: Desktop, task: SeededTask) -> None:
         self.desktop, self.task = desktop, task
         self.first_screens: list[str] = []
-        """Hashes of what each start showed."""
+        """Hashes of what :meth:`show_first_screen` saw."""
 
     def start(self) -> Machine:
         """Reset to the variant's beginning."""
@@ -52,8 +55,21 @@ class Stage:
         self.desktop.wait_after_reset()
         if witness.machine is None:
             raise EnvFailure("the desktop did not set the task up on a machine")
-        self.first_screens.append(self.desktop.observe().sha256)
         return witness.machine
+
+    def show_first_screen(self) -> None:
+        """Note the first screen after a start, once it stays.
+
+        On a loaded machine a program may start in fits, with long rests in between.
+        """
+        seen = self.desktop.observe().sha256
+        for _ in range(LOOKS):
+            before = seen
+            self.desktop.act(Wait(seconds=1.0))
+            seen = self.desktop.observe().sha256
+            if seen == before:
+                break
+        self.first_screens.append(seen)
 
     def play(self, actions: Iterable[AnyAction]) -> None:
         """Act; what the desktop rejects is nothing."""
