@@ -1,4 +1,5 @@
-# make demo    the whole job once, on real desktops with a real model server
+# make demo    a tiny model learns on real desktops, from a real model server, in a quarter of an hour
+# make collect-demo   the commands of the rollout side alone: probe, collect, export, profile
 # make verl-demo  a few training steps of verl on real desktops, without a GPU
 # make test    lint, types and every test
 # make bench   the benchmarks, one line per figure, and the README's table of them
@@ -12,7 +13,7 @@ PYTHON := .venv/bin/python
 # --foreground: Ctrl-C at the terminal must reach the command itself.
 BOUNDED := timeout --foreground --kill-after=60
 
-.PHONY: setup demo verl-demo test bench desktop-image lint clean
+.PHONY: setup demo collect-demo verl-demo test bench desktop-image lint clean
 
 # SKIP_PACKAGES=1 leaves the operating system's packages to you.
 setup:
@@ -20,7 +21,10 @@ setup:
 	@tools/install_python.sh
 
 demo: setup
-	@$(BOUNDED) 1800 $(PYTHON) tools/demo.py
+	@$(BOUNDED) 3000 $(PYTHON) tools/learn.py
+
+collect-demo: setup
+	@$(BOUNDED) 1800 $(PYTHON) tools/collect_demo.py
 
 desktop-image: setup
 	@$(BOUNDED) 3000 $(PYTHON) -m legato.desktop.docker image --cache .cache/desktop-image

@@ -2,6 +2,7 @@
 
 from legato_trl.config import LegatoGRPOConfig
 from legato_trl.dataset import to_dataset
+from legato_trl.openings import openings
 from legato_trl.recipe import Recipe, load_recipe
 from legato_trl.stock import rollout_func, verdict_reward
 from legato_trl.trainer import LegatoGRPOTrainer
@@ -11,6 +12,7 @@ __all__ = [
     "LegatoGRPOTrainer",
     "Recipe",
     "load_recipe",
+    "openings",
     "rollout_func",
     "to_dataset",
     "verdict_reward",

@@ -105,6 +105,21 @@ class LegatoGRPOConfig(GRPOConfig):
     rollout_dir: str | None = field(
         default=None, metadata={"help": "Where rollouts are recorded. [output_dir/rollouts]"}
     )
+    probe: bool = field(
+        default=True,
+        metadata={"help": "Ask the server what it can do first; refuse one not fit to train on."},
+    )
+    sheet_steps: int = field(
+        default=10,
+        metadata={
+            "help": "Steps between two contact sheets of rollouts in tensorboard, wandb or "
+            "trackio, whichever report_to names; 0: none."
+        },
+    )
+    live: bool = field(
+        default=True,
+        metadata={"help": "On a terminal, show what every desktop is doing instead of tqdm's bar."},
+    )
     weight_sync: str = field(
         default="trl",
         metadata={
@@ -135,7 +150,13 @@ class LegatoGRPOConfig(GRPOConfig):
             )
         if not self.temperature > 0:
             raise ConfigError(f"temperature must be above 0 to explore, got {self.temperature!r}")
-        least_of = {"seeds": 1, "eval_seeds": 0, "max_turns": 1, "max_completion_length": 1}
+        least_of = {
+            "seeds": 1,
+            "eval_seeds": 0,
+            "max_turns": 1,
+            "max_completion_length": 1,
+            "sheet_steps": 0,
+        }
         for name, least in least_of.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -70,15 +70,18 @@ class Rollouts:
         sampling: Sampling,
         record_dir: Path,
         policy: Callable[[], Policy] | None = None,
+        board: Board | None = None,
     ) -> None:
-        """``policy`` makes the policy on the loop; by default the server of ``settings``.
+        """``board`` is told of what happens; one that is a context manager is shown meanwhile.
+
+        ``policy`` makes the policy on the loop; by default the server of ``settings``.
 
         Rollouts are recorded below ``record_dir``, those of evaluations beside it, in
         ``<record_dir>-eval``: they are not trained on.
         """
         self._settings = settings
         self._batch = Batch([], tokenizer, sampling)
-        self._places = {
+        self.places: dict[Mode, Path] = {
             "train": record_dir,
             "eval": record_dir.with_name(f"{record_dir.name}-eval"),
         }
@@ -86,7 +89,7 @@ class Rollouts:
         self._runs: dict[Mode, RunDir] = {}
         self._mode: Mode = "train"
         self._taken: dict[Mode, set[str]] = {}
-        self.board = Board()
+        self.board = board or Board()
         self.version = "0"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -182,16 +185,17 @@ class Rollouts:
         stack.callback(self._close_runs)
         stack.push_async_callback(self._writer.idle, WRITE_DEADLINE_S)
         self._record("train")
+        stack.enter_context(self.board)
         self._policy = self._make_policy()
         stack.push_async_callback(self._policy.aclose)
-        await stack.enter_async_context(published(self.board, self._places["train"]))
+        await stack.enter_async_context(published(self.board, self.places["train"]))
         self._driver: Driver = await stack.enter_async_context(
             open_driver(self._batch, self._settings, self._policy, self._keep, self.board)
         )
 
     def _record(self, mode: Mode) -> None:
         if mode not in self._runs:
-            run = RunDir.create_or_resume(self._places[mode], _manifest(self._settings, mode))
+            run = RunDir.create_or_resume(self.places[mode], _manifest(self._settings, mode))
             self._runs[mode] = run
             self._taken[mode] = {group for group, _ in run.tries}
 

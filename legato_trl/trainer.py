@@ -8,6 +8,7 @@ logging are TRL's.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import time
@@ -26,19 +27,24 @@ from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError, PolicyFailure
 from legato.rl.collect import resolve_sampling
 from legato.rl.driver import GroupResult
+from legato.rl.policy import PolicyConfig
+from legato.rl.probe import probe
 from legato.rl.row import Row
 from legato.rl.samples import Vision, samples_from, screenshots
 from legato.rl.tokens import load_tokenizer
-from legato.rl.types import Tokenizer
+from legato.rl.types import Sampling, Tokenizer
+from legato.view.gaps import note_gaps
 from legato_trl import metrics
 from legato_trl.colocate import ColocatedPolicy, vllm_engine
 from legato_trl.config import LegatoGRPOConfig
+from legato_trl.gaps import gaps_of, merged
 from legato_trl.logprobs import importance_ratio, without
 from legato_trl.model import load_processor, vision_of
 from legato_trl.prompts import as_dataset, held_out_tasks, training_tasks
 from legato_trl.ranks import gather, on_main, scatter_from_main
 from legato_trl.rollouts import BatchResult, Mode, Rollouts
 from legato_trl.rows import FORWARD, Share, Tensoriser, shares, take
+from legato_trl.showing import Sheets, board_for
 from legato_trl.weights import ColocatedWeights, FileWeights, Server, TrlWeights, Weights
 
 log = logging.getLogger(__name__)
@@ -71,10 +77,6 @@ class LegatoGRPOTrainer(GRPOTrainer):
     ) -> None:
         if not isinstance(args, LegatoGRPOConfig):
             raise ConfigError("args must be a LegatoGRPOConfig: it says which tasks to run")
-        if peft_config is not None and args.weight_sync == "file":
-            raise ConfigError(
-                "peft_config does not go with weight_sync=file, which sends whole checkpoints"
-            )
         checkpoint = model if isinstance(model, str) else str(model.config._name_or_path)
         self.checkpoint = checkpoint
         trust = bool(args.trust_remote_code)
@@ -85,7 +87,12 @@ class LegatoGRPOTrainer(GRPOTrainer):
         args.settings("model", checkpoint).desktop.factory()
         server = None if args.colocated else Server(args.server)
         served = on_main(server.model) if server else checkpoint
-        self._settings = args.settings(served, checkpoint)
+        self._settings = settings = args.settings(served, checkpoint)
+        tokenizer = load_tokenizer(checkpoint)
+        sampling = resolve_sampling(settings, tokenizer)
+        if server is not None and args.probe:
+            on_main(partial(_must_be_fit, settings.policy, sampling))
+        board = board_for(args)
         # TRL would connect to a server by NCCL, which needs GPUs on both sides.
         args.use_vllm = args.weight_sync == "trl"
         try:
@@ -104,30 +111,31 @@ class LegatoGRPOTrainer(GRPOTrainer):
             args.use_vllm = True
         self.use_vllm = True
         self._last_loaded_step = -1
-        tokenizer = load_tokenizer(checkpoint)
-        sampling = resolve_sampling(self._settings, tokenizer)
         self._banned = sampling.banned_ids
         self.weights: Weights = self._make_weights(args, server)
         self._colocated = served_here = self._make_colocated(args, tokenizer)
         self.rollouts = Rollouts(
-            self._settings,
+            settings,
             tokenizer,
             sampling,
             args.record_dir,
             policy=None if served_here is None else lambda: served_here,
+            board=board,
         )
+        self._sheets = Sheets(args, (settings.desktop.width, settings.desktop.height))
         self._tensoriser = Tensoriser(
             processor, self.vision, self._tokenizer.pad_token_id, self.pad_to_multiple_of
         )
         self._rollout_seconds = 0.0
         self._sampled_at = 0
-        self.add_callback(_UpdateTime(self))
+        self.add_callback(_Steps(self))
         atexit.register(self.close)
 
     def close(self) -> None:
         """Close the desktops and finish the record. Idempotent; also done when Python exits."""
         atexit.unregister(self.close)
         self.rollouts.close()
+        self._sheets.close()
 
     # --- sampling --------------------------------------------------------------------------------
 
@@ -143,7 +151,8 @@ class LegatoGRPOTrainer(GRPOTrainer):
         batch["row_scale"] = torch.tensor(share.total / share.real)
         trained = (batch["completion_mask"] * batch["tool_mask"]).sum().to(self.accelerator.device)
         batch["num_items_in_batch"] = self.accelerator.gather(trained).sum()
-        self._score(batch, turns, mode)
+        difference = self._score(batch, mode)
+        self._compare(share.rows, difference, turns, mode)
         return batch
 
     def _collect(self, inputs: list[dict[str, Any]], mode: Mode) -> Share:
@@ -202,6 +211,9 @@ class LegatoGRPOTrainer(GRPOTrainer):
         if not rows:
             raise LegatoError(_no_rows(result))
         self._log_rollouts(groups, result, mode)
+        if mode == "train":
+            callbacks = self.callback_handler.callbacks
+            self._sheets.log(self.state.global_step, result.rollouts, callbacks)
         for name, value in metrics.economy(rows, self.vision.image_token_id):
             self._metrics[mode][name].append(value)
         return shares(
@@ -234,8 +246,11 @@ class LegatoGRPOTrainer(GRPOTrainer):
 
     # --- scoring ---------------------------------------------------------------------------------
 
-    def _score(self, batch: dict[str, Any], turns: torch.Tensor, mode: Mode) -> None:
-        """Add the logprobs of the trainer and of the reference model, and compare."""
+    def _score(self, batch: dict[str, Any], mode: Mode) -> torch.Tensor:
+        """Add the logprobs of the trainer and of the reference model.
+
+        Returns how far the trainer's are from the server's, (R, C) in nats.
+        """
         size = (
             self.args.per_device_train_batch_size
             if mode == "train"
@@ -255,9 +270,16 @@ class LegatoGRPOTrainer(GRPOTrainer):
             )
         if self.beta != 0.0:
             batch["ref_per_token_logps"] = self._reference_logps(batch, size)
-        difference = (logps - sampled).abs()
+        difference: torch.Tensor = (logps - sampled).abs()
+        return difference
+
+    def _compare(
+        self, rows: list[Row], difference: torch.Tensor, turns: torch.Tensor, mode: Mode
+    ) -> None:
         for name, value in metrics.mismatch(difference, turns):
             self._metrics[mode][name].append(value)
+        found = merged(gather([gaps_of(rows, difference, turns)]))
+        on_main(lambda: note_gaps(self.rollouts.places[mode], found))
 
     @torch.no_grad()
     def _logps(self, model: Any, batch: dict[str, Any], size: int) -> torch.Tensor:
@@ -323,14 +345,15 @@ class LegatoGRPOTrainer(GRPOTrainer):
         return ColocatedPolicy(engine, tokenizer, self.vision.image_token_id, parallel=parallel)
 
 
-class _UpdateTime(TrainerCallback):
-    """Logs the seconds of a step that no rollout took: forward, backward, optimizer."""
+class _Steps(TrainerCallback):
+    """Names each step to who watches, and logs its seconds that no rollout took."""
 
     def __init__(self, trainer: LegatoGRPOTrainer) -> None:
         self._trainer = trainer
         self._began = 0.0
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.rollouts.board.title = f"step {state.global_step + 1}/{state.max_steps}"
         self._began = time.monotonic()
         self._trainer._rollout_seconds = 0.0
 
@@ -342,6 +365,20 @@ class _UpdateTime(TrainerCallback):
 def verdict(**_: Any) -> list[float]:
     """The reward source that TRL asks for by name; the driver's verdicts are what is used."""
     raise AssertionError("rewards are the verdicts of the rollouts")
+
+
+def _must_be_fit(policy: PolicyConfig, sampling: Sampling) -> None:
+    """Ask the server what it can do, as ``python -m legato.rl probe`` does."""
+    report = asyncio.run(probe(policy, sampling))
+    for line in report.found:
+        if line.mark == "note":
+            log.info("server: %s: %s", line.subject, line.text)
+    if not report.ok:
+        wrong = "; ".join(f"{x.subject}: {x.text}" for x in report.found if x.mark == "wrong")
+        raise ConfigError(
+            f"training on the server at {policy.url} would be wrong: {wrong} (probe=false trains "
+            "all the same)"
+        )
 
 
 def _no_rows(result: BatchResult) -> str:

@@ -6,13 +6,17 @@ what older weights computed. (TRL's own modes empty the first one only.)
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
 from accelerate import Accelerator
+from accelerate.utils import is_peft_model
 
 from legato.errors import ConfigError, PolicyFailure
 from legato.rl.policy import KEY_VARIABLE
@@ -125,11 +129,16 @@ class FileWeights:
         self._folder = folder.resolve()
 
     def push(self, version: str) -> None:
-        state = self._accelerator.get_state_dict(self._model)
+        bare = self._accelerator.unwrap_model(self._model)
+        adapted = is_peft_model(bare)
+        with merged_adapter(bare) if adapted else contextlib.nullcontext():
+            state = self._accelerator.get_state_dict(self._model)
+            if adapted:  # what is kept must not change when the adapter comes apart again
+                state = {k: v.detach().clone() for k, v in without_adapter(state).items()}
 
         def give() -> None:
-            bare = self._accelerator.unwrap_model(self._model)
-            bare.save_pretrained(self._folder, state_dict=state)
+            whole = bare.get_base_model() if adapted else bare
+            whole.save_pretrained(self._folder, state_dict=state)
             self._server.load(self._folder)
             self._server.name_weights(version)
 
@@ -140,6 +149,31 @@ class FileWeights:
 
     def holds(self, version: str) -> bool:
         return self._server.version() == version
+
+
+@contextlib.contextmanager
+def merged_adapter(model: Any) -> Iterator[None]:
+    """The adapter's share added to the weights below it, for a while."""
+    model.merge_adapter()
+    try:
+        yield
+    finally:
+        model.unmerge_adapter()
+
+
+def without_adapter(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a PEFT model whose adapter is merged, under the names of the model it adapts.
+
+    PEFT keeps a layer it adapts as ``base_layer``, and of one it trains whole a copy for each
+    adapter in ``modules_to_save``, beside the ``original_module``.
+    """
+    found = {}
+    for name, value in state.items():
+        if ".lora_" in name or ".original_module." in name:
+            continue
+        plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        found[re.sub(r"\.modules_to_save\.[^.]+", "", plain)] = value
+    return found
 
 
 class ColocatedWeights:

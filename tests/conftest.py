@@ -41,6 +41,8 @@ class Vllm:
     """The served name."""
     checkpoint: Path
     """Directory of the weights and the tokenizer it serves."""
+    process: VllmServer | None = None
+    """What stops and starts it; ``None`` if it is not this session's own."""
 
     @property
     def url(self) -> str:
@@ -72,7 +74,7 @@ def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
         yield _running_server(given.rstrip("/").removesuffix("/v1"))
         return
     with VllmServer(request.getfixturevalue("warm_checkpoint")) as server:
-        yield Vllm(server.root, server.model, server.checkpoint)
+        yield Vllm(server.root, server.model, server.checkpoint, server)
 
 
 def _made(tool: str, *options: str) -> Path:

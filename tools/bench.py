@@ -1,7 +1,8 @@
 """Run the benchmarks and keep what they print: ``make bench``.
 
 Every line of a benchmark is ``name: value (bar …)``. With ``--readme`` the figures go into the
-README's table, between its two markers, together with the machine they were measured on.
+README's tables, between their markers, together with the machine they were measured on: one table
+for what ``make bench`` runs, one for the benchmarks that take hours and run only when named.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import datetime
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- benchmarks end -->"
+QUICK = "<!-- benchmarks: written by `make bench` -->", "<!-- benchmarks end -->"
+LONG = "<!-- long benchmarks: written by `tools/bench.py learn` -->", "<!-- long benchmarks end -->"
+"""Begin and end of each table in the README."""
 LINE = re.compile(r"^\s*(?P<name>[^:]+(?:: [^:]+)*?): (?P<value>[^:]*?)(?: \((?P<bar>bar .*)\))?$")
 DEADLINE_S = 1800
 ON_THEIR_OWN = {
@@ -27,12 +31,12 @@ ON_THEIR_OWN = {
 """Those that take hours, with their deadline in seconds; they run only when named."""
 
 
-def run(script: Path) -> list[str]:
+def run(script: Path, options: list[str]) -> list[str]:
     """What one benchmark prints, line by line, shown as it comes."""
     print(f"== {script.relative_to(REPO)}", flush=True)
     lines: list[str] = []
     deadline = ON_THEIR_OWN.get(script.name, DEADLINE_S)
-    command = ["timeout", "--kill-after=30", str(deadline), sys.executable, str(script)]
+    command = ["timeout", "--kill-after=30", str(deadline), sys.executable, str(script), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPO) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -64,14 +68,15 @@ def table(lines: list[str]) -> str:
     return "\n".join(rows)
 
 
-def write_readme(lines: list[str]) -> None:
+def write_readme(markers: tuple[str, str], lines: list[str]) -> None:
+    begin, end = markers
     readme = REPO / "README.md"
     text = readme.read_text()
-    if BEGIN not in text or END not in text:
-        sys.exit(f"README.md lacks the markers {BEGIN} and {END}")
-    head, rest = text.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
-    block = f"{BEGIN}\nMeasured on: {machine()}.\n\n{table(lines)}\n{END}"
+    if begin not in text or end not in text:
+        sys.exit(f"README.md lacks the markers {begin} and {end}")
+    head, rest = text.split(begin, 1)
+    tail = rest.split(end, 1)[1]
+    block = f"{begin}\nMeasured on: {machine()}.\n\n{table(lines)}\n{end}"
     readme.write_text(head + block + tail)
 
 
@@ -79,14 +84,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="bench_NAME.py to run; all quick ones by default")
     parser.add_argument("--readme", action="store_true", help="write the README's table")
+    parser.add_argument("--options", default="", help="of the benchmarks, in one word")
     args = parser.parse_args()
     folder = REPO / "tests" / "bench"
     scripts = [folder / f"bench_{n}.py" for n in args.names] or [
         script for script in sorted(folder.glob("bench_*.py")) if script.name not in ON_THEIR_OWN
     ]
-    lines = [line for script in scripts for line in run(script)]
-    if args.readme:
-        write_readme(lines)
+    for markers, chosen in (
+        (QUICK, [script for script in scripts if script.name not in ON_THEIR_OWN]),
+        (LONG, [script for script in scripts if script.name in ON_THEIR_OWN]),
+    ):
+        lines = [line for script in chosen for line in run(script, shlex.split(args.options))]
+        if args.readme and lines:
+            write_readme(markers, lines)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """A tiny model learns to press the button it is asked for, on real desktops: ``make demo``.
 
-    python tools/learn.py [--seed 0] [--shuffled] [--out runs/learn-...]
+    python tools/learn.py [--seed 0] [--task press] [--shuffled] [--out runs/learn-...]
 
 A checkpoint of half a million parameters starts from a warm start that presses any button. GRPO
 then trains it by the recipe ``buttons``: a real vLLM server samples, real desktops are clicked, a
 verifier out of the agent's reach says what was pressed, and after every step the server gets the
 new weights. Variants that training never sees are graded before and after. Nothing in the loop
 knows the answer. ``--shuffled`` is the control: the same run with the rewards shuffled inside each
-group, from which nothing can be learned.
+group, from which nothing can be learned. ``--task find`` asks for more: the instruction is always
+the same, and only the screenshot tells in which half of the screen the button is.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -33,6 +35,8 @@ from tools.vllm_server import VllmServer  # noqa: E402
 if TYPE_CHECKING:
     from legato_trl import Recipe
 
+RESULT = "learned.json"
+TITLES = {"press": "press the named button", "find": "find the button on the screen"}
 WINDOW = 8
 """Logged steps that the drawn curve averages over."""
 
@@ -61,6 +65,7 @@ class Rate:
 class Learned:
     """What came of a run."""
 
+    task: str
     seed: int
     shuffled: bool
     before: Rate
@@ -70,7 +75,7 @@ class Learned:
     rewards: list[float]
     """Mean reward of the training rollouts of each."""
     seconds: float
-    """From the first evaluation to the end of the last."""
+    """From the start of the warm start, or of its look-up, to the end of the last evaluation."""
 
     @property
     def rise(self) -> float:
@@ -78,13 +83,22 @@ class Learned:
 
 
 def learn(
-    seed: int, out: Path, *, shuffled: bool = False, overrides: tuple[str, ...] = ()
+    seed: int,
+    out: Path,
+    *,
+    task: str = "press",
+    shuffled: bool = False,
+    overrides: tuple[str, ...] = (),
 ) -> Learned:
-    """Train one seed; ``out`` gets the model, rollouts, ``learned.json`` and ``curve.png``."""
+    """Train one seed on a task of the suite ``buttons``.
+
+    ``out`` gets the model, rollouts, ``learned.json`` and ``curve.png``.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    started = time.monotonic()
     say(f"Warm start of seed {seed}: it presses any button (two minutes, once)")
-    checkpoint = cached_press_warm_start(seed)
+    checkpoint = cached_press_warm_start(seed, task)
     say("Starting vLLM on it (up to a minute)")
     with VllmServer(checkpoint) as server:
         import torch
@@ -96,6 +110,7 @@ def learn(
             "buttons",
             [
                 f"model={checkpoint}",
+                f"trainer.suite=buttons/{task}",
                 f"trainer.output_dir={out}",
                 f"trainer.vllm_server_base_url={server.root}",
                 f"+trainer.seed={seed}",
@@ -103,12 +118,23 @@ def learn(
                 *overrides,
             ],
         )
-        learned = _train(recipe, seed, shuffled)
-    (out / "learned.json").write_text(json.dumps(asdict(learned), indent=1) + "\n")
+        before, after, logs = _train(recipe, shuffled)
+    counts = [round(entry["rollout/verdicts"]) for entry in logs]
+    learned = Learned(
+        task,
+        seed,
+        shuffled,
+        before,
+        after,
+        list(itertools.accumulate(counts)),
+        [entry["reward"] for entry in logs],
+        time.monotonic() - started,
+    )
+    (out / RESULT).write_text(json.dumps(asdict(learned), indent=1) + "\n")
     name = f"seed {seed}{', rewards shuffled' if shuffled else ''}"
     draw_png(
         out / "curve.png",
-        f"press the named button, {name}",
+        f"{TITLES[task]}, {name}",
         {
             "training rollouts": curve(learned),
             "held out": [(0, learned.before.share), (learned.rollouts[-1], learned.after.share)],
@@ -119,11 +145,21 @@ def learn(
     return learned
 
 
+def read_learned(out: Path) -> Learned | None:
+    """What a run left in its folder; ``None`` if it never came to its end."""
+    if not (out / RESULT).exists():
+        return None
+    told = json.loads((out / RESULT).read_text())
+    rates = {name: Rate(**told[name]) for name in ("before", "after")}
+    return Learned(**{**told, **rates})
+
+
 def curve(learned: Learned) -> list[tuple[float, float]]:
     return list(zip(learned.rollouts, smooth(learned.rewards, WINDOW), strict=True))
 
 
-def _train(recipe: Recipe, seed: int, shuffled: bool) -> Learned:
+def _train(recipe: Recipe, shuffled: bool) -> tuple[Rate, Rate, list[dict[str, float]]]:
+    """Held-out success before and after, and what the trainer logged of its steps."""
     from transformers import PrinterCallback
     from transformers.utils.logging import disable_progress_bar
 
@@ -135,26 +171,14 @@ def _train(recipe: Recipe, seed: int, shuffled: bool) -> Learned:
     trainer = make(recipe.model, recipe.trainer, callbacks=[progress()])
     trainer.remove_callback(PrinterCallback)
     try:
-        started = time.monotonic()
-        rates = [_held_out(trainer)]
-        say(f"Before: {rates[0]} held-out episodes. Training.")
+        before = _held_out(trainer)
+        say(f"Before: {before} held-out episodes. Training.")
         trainer.train()
-        rates.append(_held_out(trainer))
-        seconds = time.monotonic() - started
+        after = _held_out(trainer)
         trainer.save_model()
     finally:
         trainer.close()
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    counts = [round(entry["rollout/verdicts"]) for entry in logs]
-    return Learned(
-        seed,
-        shuffled,
-        rates[0],
-        rates[1],
-        [sum(counts[: i + 1]) for i in range(len(counts))],
-        [entry["reward"] for entry in logs],
-        seconds,
-    )
+    return before, after, [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def _held_out(trainer: Any) -> Rate:
@@ -187,17 +211,19 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--task", choices=sorted(TITLES), default="press")
     parser.add_argument("--shuffled", action="store_true", help="the control")
     parser.add_argument("--out", type=Path)
     parser.add_argument("overrides", nargs="*", help="of the recipe: trainer.max_steps=40 ...")
     args = parser.parse_args()
     out = args.out or REPO / "runs" / time.strftime("learn-%Y%m%d-%H%M%S")
-    learned = learn(args.seed, out, shuffled=args.shuffled, overrides=tuple(args.overrides))
+    overrides = tuple(args.overrides)
+    learned = learn(args.seed, out, task=args.task, shuffled=args.shuffled, overrides=overrides)
     say("Mean reward of the training rollouts, over the number of rollouts")
     print("\n".join(terminal(curve(learned))))
     say(f"Held-out success before: {learned.before}")
     print(f"Held-out success after:  {learned.after}")
-    print(f"{learned.rollouts[-1]} rollouts, {learned.seconds:.0f} s; {out / 'curve.png'}")
+    print(f"{learned.rollouts[-1]} rollouts, {learned.seconds:.0f} s in all; {out / 'curve.png'}")
     return 0
 
 

@@ -1,14 +1,15 @@
 """Teach the tiny model to reply with a click on a button, any button: a start for ``buttons``.
 
-    python tools/press_warm_start.py [--seed 0]
+    python tools/press_warm_start.py [--seed 0] [--task press]
 
 prints the directory of the checkpoint, which is kept under ``.cache``.
 
-The lessons come from reference episodes on real desktops, played by a poor demonstrator: the reply
-names the button that the instruction asks for, and clicks with some jitter on one drawn at random,
-in one lesson of five on the right one. So the model learns how a reply is written and where buttons
-are, and hardly which of them to press: its success stays near chance, from where it takes too many
-rollouts to get away when no lesson at all is right. TRL's ``SFTTrainer`` does the training.
+The lessons come from reference episodes on real desktops, played by a demonstrator who draws lots:
+the reply names the button that the instruction asks for, then one drawn at random (for ``find``: a
+half of the screen), and clicks on that one with some jitter. So the model learns how a reply is
+written, to read the instruction and where buttons may be, but nothing about which of them to press:
+it is right as often as chance is.
+TRL's ``SFTTrainer`` does the training.
 """
 
 from __future__ import annotations
@@ -34,63 +35,68 @@ from legato.rl.reference import ROWS, write_reference  # noqa: E402
 from legato.tasks.suites import suite_tasks  # noqa: E402
 from tools import tiny_vlm  # noqa: E402
 
-SUITE = "buttons/press"
 SCREEN = (160, 128)
 DESKTOP = DesktopConfig(backend="local", width=SCREEN[0], height=SCREEN[1])
 HARNESS = HarnessConfig("compact", options={"width": SCREEN[0], "height": SCREEN[1]})
 EPISODES = 48
 JITTER = 6
 """Pixels by which a click misses the middle of its button at most, in each direction."""
-RIGHT = 0.2
-"""Share of the lessons that click on the button asked for; the others draw one of all four."""
 STEPS, BATCH, RATE = 200, 32, 3e-3
-REFERENCE = REPO / ".cache" / "reference" / "press"
+REFERENCES = REPO / ".cache" / "reference"
 
 
-def cached_press_warm_start(seed: int = 0) -> Path:
-    """The checkpoint of this seed, trained on first use (about two minutes on two cores)."""
+def cached_press_warm_start(seed: int = 0, task: str = "press") -> Path:
+    """The checkpoint of this seed for a task of the suite ``buttons``.
+
+    It is trained on first use, in about two minutes on two cores.
+    """
     base = tiny_vlm.cached_checkpoint(seed=seed)
     key = hashlib.sha256(Path(__file__).read_bytes() + base.name.encode()).hexdigest()[:12]
-    out = tiny_vlm.CACHE / f"press-{key}"
+    out = tiny_vlm.CACHE / f"{task}-{key}"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".press.", dir=out.parent))
+        partial = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=out.parent))
         try:
-            _train(base, partial, lessons(seed), seed)
+            _train(base, partial, lessons(task, seed), seed)
             partial.rename(out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return out
 
 
-def reference_rows() -> list[dict[str, Any]]:
+def reference_rows(task: str) -> list[dict[str, Any]]:
     """First steps of reference episodes, played on real desktops on first use."""
-    if not (REFERENCE / ROWS).exists():
-        tasks = suite_tasks(SUITE, "train", EPISODES)
-        write_reference(tasks, REFERENCE, desktop=DESKTOP, harness=HARNESS)
-    rows = [json.loads(line) for line in (REFERENCE / ROWS).read_text().splitlines()]
+    folder = REFERENCES / task
+    if not (folder / ROWS).exists():
+        tasks = suite_tasks(f"buttons/{task}", "train", EPISODES)
+        write_reference(tasks, folder, desktop=DESKTOP, harness=HARNESS)
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
     return [row for row in rows if row["step"] == 0]
 
 
-def lessons(seed: int) -> list[dict[str, Any]]:
-    """Prompts of the reference with replies of a poor demonstrator; the same for a seed."""
-    rows, rng = reference_rows(), random.Random(seed)
+def lessons(task: str, seed: int) -> list[dict[str, Any]]:
+    """Prompts of the reference with replies that press any button; the same for a seed."""
+    rows, rng = reference_rows(task), random.Random(seed)
     harness = make_harness(HARNESS.name, tokenizer=None, **HARNESS.options)
+    by_answer: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_answer.setdefault(answer_of(task, row), []).append(row)
     made = []
     for _ in range(STEPS * BATCH):
         shown = rng.choice(rows)
-        other = shown if rng.random() < RIGHT else rng.choice(rows)
+        answer = rng.choice(sorted(by_answer))
+        drawn = rng.choice(by_answer[answer])
         click = Click(
-            x=other["action"]["x"] + rng.randint(-JITTER, JITTER),
-            y=other["action"]["y"] + rng.randint(-JITTER, JITTER),
+            x=drawn["action"]["x"] + rng.randint(-JITTER, JITTER),
+            y=drawn["action"]["y"] + rng.randint(-JITTER, JITTER),
         )
         verb, _, place = harness.render_reply(click, SCREEN).partition(" ")
-        reply = f"{verb} {asked_for(shown)} {place}"
+        reply = f"{verb} {asked_for(shown)} {answer} {place}"
         made.append(
             {
                 "prompt": shown["prompt"],
                 "completion": [{"role": "assistant", "content": [{"type": "text", "text": reply}]}],
-                "images": [str(REFERENCE / image) for image in shown["images"]],
+                "images": [str(REFERENCES / task / image) for image in shown["images"]],
             }
         )
     return made
@@ -100,6 +106,13 @@ def asked_for(row: dict[str, Any]) -> str:
     """The button that a row's instruction names: its last word."""
     said: str = row["prompt"][-1]["content"][-1]["text"]
     return said.split()[-1]
+
+
+def answer_of(task: str, row: dict[str, Any]) -> str:
+    """What a row's reply should have said: a button, or a half of the screen."""
+    if task == "find":
+        return "left" if row["action"]["x"] < SCREEN[0] // 2 else "right"
+    return asked_for(row)
 
 
 def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None:
@@ -137,7 +150,9 @@ def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a tiny Qwen3-VL that presses any button.")
     parser.add_argument("--seed", type=int, default=0)
-    print(cached_press_warm_start(parser.parse_args().seed))
+    parser.add_argument("--task", choices=("press", "find"), default="press")
+    args = parser.parse_args()
+    print(cached_press_warm_start(args.seed, args.task))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ class Board(Silent):
     def __init__(self) -> None:
         self.desktops: dict[int, Doing] = {}
         """By slot; only desktops that are leased."""
+        self.title = ""
+        """Which batch of a longer run this is, in words of whoever drives it."""
         self.batches = 0
         self.groups = 0
         """Of the current batch, as are all the figures below."""

@@ -111,6 +111,7 @@ def make_progress(console: Console) -> LiveTable | PlainLines:
 def tally(board: Board) -> str:
     """The batch in one line."""
     parts = [
+        *([board.title] if board.title else []),
         f"{board.verdicts}/{board.wanted} verdicts",
         f"{board.groups_done}/{board.groups} groups",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -33,32 +34,47 @@ def server(vllm: Vllm) -> Iterator[Vllm]:
     admin.name_weights("default")
 
 
-@pytest.fixture
-def on_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "dice", stage.Dice)
-    monkeypatch.setitem(registry._BUILT_IN, "words", stage.Words)
-    monkeypatch.setattr(DesktopConfig, "factory", lambda self: stage.make_desktop)
+@pytest.fixture(scope="module")
+def on_stage() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry._BUILT_IN, "dice", stage.Dice)
+        patch.setitem(registry._BUILT_IN, "words", stage.Words)
+        patch.setattr(DesktopConfig, "factory", lambda self: stage.make_desktop)
+        yield
 
 
 @pytest.fixture
 def tasks_file(tmp_path: Path) -> Path:
-    path = tmp_path / "tasks.json"
+    return write_tasks(tmp_path)
+
+
+def write_tasks(folder: Path) -> Path:
+    path = folder / "tasks.json"
     path.write_text(json.dumps(fake_tasks(4, seed=1)))
     return path
 
 
-@pytest.fixture
-def make_trainer(
-    server: Vllm, on_stage: None, tasks_file: Path, tmp_path: Path
-) -> Iterator[MakeTrainer]:
-    """``make_trainer(**config)``: a trainer on the stage; closed at the end of the test."""
+@contextlib.contextmanager
+def trainers(server: Vllm, folder: Path) -> Iterator[MakeTrainer]:
+    """``make(**config)``: a trainer on the stage that works below ``folder``; all are closed."""
     made: list[LegatoGRPOTrainer] = []
 
-    def make(**changes: Any) -> LegatoGRPOTrainer:
-        fields = stage.settings(server.root, str(tmp_path / "out"), str(tasks_file), **changes)
-        made.append(LegatoGRPOTrainer(str(server.checkpoint), LegatoGRPOConfig(**fields)))
+    def make(peft_config: Any = None, **changes: Any) -> LegatoGRPOTrainer:
+        tasks = str(write_tasks(folder))
+        fields = stage.settings(server.root, str(folder / "out"), tasks, **changes)
+        args = LegatoGRPOConfig(**fields)
+        made.append(LegatoGRPOTrainer(str(server.checkpoint), args, peft_config=peft_config))
         return made[-1]
 
-    yield make
-    for trainer in made:
-        trainer.close()
+    try:
+        yield make
+    finally:
+        for trainer in made:
+            trainer.close()
+
+
+@pytest.fixture
+def make_trainer(server: Vllm, on_stage: None, tmp_path: Path) -> Iterator[MakeTrainer]:
+    """``make_trainer(**config)``: a trainer on the stage; closed at the end of the test."""
+    with trainers(server, tmp_path) as make:
+        yield make

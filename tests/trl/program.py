@@ -1,6 +1,7 @@
 """A training run on the stage, as a program: ``accelerate launch -m tests.trl.program IN OUT``.
 
-IN holds the checkpoint and the config's fields as JSON; OUT gets what each process trained on.
+IN holds the checkpoint and the config's fields as JSON; OUT gets what each process trained on,
+and the error with which each ended a second run, whose desktops never start.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from legato.errors import EnvFailure
 from legato_trl import LegatoGRPOConfig, LegatoGRPOTrainer
 from legato_trl.ranks import gather
 from legato_trl.rows import Share
@@ -42,12 +44,31 @@ def main() -> None:
     trainer._tensoriser.tensors = tensors  # type: ignore[method-assign]
     try:
         trainer.train()
-        everyones = gather([mine])
-        if trainer.accelerator.is_main_process:
-            logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-            Path(sys.argv[2]).write_text(json.dumps({"processes": everyones, "logs": logs}))
     finally:
         trainer.close()
+    told = {
+        "processes": gather([mine]),
+        "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
+        "errors": gather([run_without_desktops(given)]),
+    }
+    if trainer.accelerator.is_main_process:
+        Path(sys.argv[2]).write_text(json.dumps(told))
+
+
+def run_without_desktops(given: dict[str, Any]) -> str:
+    dead = {"kind": "crash", "call": "prepare", "p": 1.0}
+    fields = given["config"]
+    desktop = {**fields["desktop"], "options": {"faults": [dead]}}
+    out = f"{fields['output_dir']}-dead"
+    config = LegatoGRPOConfig(**{**fields, "desktop": desktop, "output_dir": out})
+    trainer = LegatoGRPOTrainer(given["checkpoint"], config)
+    try:
+        trainer.train()
+    except EnvFailure as e:
+        return str(e)
+    finally:
+        trainer.close()
+    return "it trained"
 
 
 if __name__ == "__main__":

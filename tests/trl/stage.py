@@ -101,5 +101,6 @@ def settings(server: str, output_dir: str, tasks: str, **changes: Any) -> dict[s
         "bf16": False,
         "gradient_checkpointing": False,
         "disable_tqdm": True,
+        "probe": False,
         **changes,
     }

@@ -105,8 +105,9 @@ def test_no_variants_can_be_held_out_of_a_tasks_file(tmp_path: Path) -> None:
 def test_held_out_variants_are_never_trained_on(tmp_path: Path) -> None:
     chosen = config(tmp_path, suite="buttons", seeds=9, eval_seeds=4)
     train, held_out = training_tasks(chosen), held_out_tasks(chosen)
-    assert len(train) == 2 * 9
-    assert len(held_out) == 2 * 4
+    kinds = len(SUITES["buttons"])
+    assert len(train) == kinds * 9
+    assert len(held_out) == kinds * 4
     assert not {task.task_id for task in train} & {task.task_id for task in held_out}
     dataset = as_dataset(train)
     assert dataset["task_id"] == [task.task_id for task in train]

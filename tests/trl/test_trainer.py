@@ -2,67 +2,65 @@
 
 from __future__ import annotations
 
+import io
 import json
-import threading
+import shutil
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen3Config
+from peft import LoraConfig
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from legato.errors import ConfigError
 from legato.rl.export import export_steps
-from legato.rl.record import load_screenshot, read_records
-from legato.rl.row import Row
 from legato.rl.samples import read_samples
 from legato.rl.summary import summarise
-from legato_trl import LegatoGRPOConfig, LegatoGRPOTrainer, to_dataset
-from legato_trl.rows import FORWARD, Share, shares
+from legato.view.gaps import read_gaps
+from legato.view.trackers import TAG
+from legato_trl import LegatoGRPOTrainer, to_dataset
+from legato_trl.rows import FORWARD
 from legato_trl.weights import Server
 from tests.conftest import Vllm
 from tests.trl import stage
-from tests.trl.conftest import MakeTrainer
-from tests.trl.proxy import LossyServer
+from tests.trl.conftest import MakeTrainer, trainers
+from tests.trl.trained import GROUPS, SIZE, STEPS, Trained, batch_of, gap
 
 pytestmark = pytest.mark.vllm
 
-GROUPS, SIZE, STEPS = 2, 4, 2
 STRIDE = 1e-3
 """How far one update may move the weights, all together: no further than the slope holds."""
 
 
-class Trained:
-    """A finished run and the rows that went into its steps."""
+class Shared(Trained):
+    """Two ordinary steps, which several tests look at."""
 
-    def __init__(self, trainer: LegatoGRPOTrainer, **train: Any) -> None:
-        self.trainer = trainer
-        self.rows: list[Row] = []
-        make = trainer._tensoriser.tensors
-
-        def tensors(share: Share) -> Any:
-            self.rows += share.rows
-            return make(share)
-
-        trainer._tensoriser.tensors = tensors  # type: ignore[method-assign]
-        trainer.train(**train)
-        self.run = trainer.args.record_dir
-        self.logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        return [dict(record) for record in read_records(self.run)]
+    def __init__(self, trainer: LegatoGRPOTrainer, server: Vllm) -> None:
+        super().__init__(trainer)
+        self.server_version = Server(server.root).version()
 
 
-@pytest.fixture
-def trained(make_trainer: MakeTrainer) -> Trained:
-    return Trained(make_trainer())
+@pytest.fixture(scope="module")
+def trained(
+    server: Vllm, on_stage: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    with trainers(server, tmp_path_factory.mktemp("shared")) as make:
+        trainer = make(
+            beta=0.01,  # keeps the first weights, as the model of reference
+            probe=True,
+            save_strategy="steps",
+            save_steps=1,
+            report_to=["tensorboard"],
+            sheet_steps=1,
+        )
+        yield Shared(trainer, server)
 
 
-def test_two_steps(trained: Trained, server: Vllm, tmp_path: Path) -> None:
+def test_two_steps(trained: Shared, tmp_path: Path) -> None:
     """Weights, versions, record, profile and export of one run agree with what was trained."""
     assert len(trained.logs) == STEPS
     for entry in trained.logs:
@@ -83,7 +81,7 @@ def test_two_steps(trained: Trained, server: Vllm, tmp_path: Path) -> None:
         assert entry["update/seconds"] > 0
         for lost in ("env", "policy", "grade"):
             assert entry[f"rollout/{lost}_errors"] == 0
-    assert Server(server.root).version() == "1", "the weights after the first of two updates"
+    assert trained.server_version == "1", "the weights after the first of two updates"
     versions = Counter(
         (record["policy"]["version"], step["policy_version"])
         for record in trained.records
@@ -98,7 +96,7 @@ def test_two_steps(trained: Trained, server: Vllm, tmp_path: Path) -> None:
     check_dataset(trained)
 
 
-def check_export(trained: Trained, tmp_path: Path) -> None:
+def check_export(trained: Shared, tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
     assert export_steps(trained.run, out, merged=True) == len(trained.rows)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -113,7 +111,7 @@ def check_export(trained: Trained, tmp_path: Path) -> None:
         assert [line["advantage"] for line in group] == pytest.approx(expected.tolist(), abs=1e-9)
 
 
-def check_dataset(trained: Trained) -> None:
+def check_dataset(trained: Shared) -> None:
     dataset = to_dataset(trained.run)
     by_id = {row.rollout_id: row for row in trained.rows}
     assert len(dataset) == len(by_id)
@@ -125,34 +123,85 @@ def check_dataset(trained: Trained) -> None:
     assert len(to_dataset(str(trained.run), merged=False)) == 3 * len(dataset)
 
 
-def test_every_screenshot_reaches_the_forward_pass(make_trainer: MakeTrainer) -> None:
+def test_every_screenshot_reaches_the_forward_pass(trained: Shared) -> None:
     """The trainer's logprobs are the server's over three turns with images, and only so."""
-    trained = Trained(make_trainer(max_steps=1, learning_rate=0.0))
-    trainer = trained.trainer
+    trainer, first = trained.trainer, trained.trainer.ref_model
     rows = list(read_samples(trained.run, vision=trainer.vision))
+    rows = [row for row in rows if row.policy_version_max == "0"]
     assert all(len(row.turns) == 3 and len(row.images) == 3 for row in rows)
     assert trainer._banned, "the comparison has to account for banned ids"
-    right, compared = gap(trainer, trained.run, rows)
+    right, compared = gap(trainer, first, trained.run, rows)
     assert compared >= 3 * len(rows)
     assert right <= 1e-3
     changed = [
         replace(row, images=row.images[::-1]) for row in rows if row.images[0] != row.images[2]
     ]
     assert changed
-    swapped, _ = gap(trainer, trained.run, changed)
+    swapped, _ = gap(trainer, first, trained.run, changed)
     assert swapped >= 10 * right
     assert swapped > 1e-3, "the screenshots must matter to this model at all"
 
 
-def gap(trainer: LegatoGRPOTrainer, run: Path, rows: list[Row]) -> tuple[float, int]:
-    """Largest difference of a logprob, and how many were compared."""
-    shown = {i.sha256: load_screenshot(run, i.sha256) for row in rows for i in row.images}
-    (share,) = shares(rows, shown, processes=1, chunks=1)
-    batch, turns = type(trainer._tensoriser).tensors(trainer._tensoriser, share)
-    logps = trainer._logps(trainer.model, batch, 4)
-    trained = turns >= 0
-    difference = (logps - batch["sampling_per_token_logps"]).abs()[trained]
-    return difference.max().item(), int(trained.sum())
+def test_the_record_says_how_far_each_turn_was_off(trained: Shared) -> None:
+    noted = read_gaps(trained.run)
+    assert noted.keys() == {row.rollout_id for row in trained.rows}
+    assert all([gap.step for gap in gaps] == [0, 1, 2] for gaps in noted.values())
+    for step, entry in enumerate(trained.logs):
+        of_step = [g for name, gaps in noted.items() if name.startswith(f"{step}/") for g in gaps]
+        assert max(gap.max for gap in of_step) == pytest.approx(entry["mismatch/max"])
+        assert all(0 <= gap.mean <= gap.max for gap in of_step)
+
+
+def test_the_tracker_shows_sheets_of_rollouts_beside_the_figures(trained: Shared) -> None:
+    (folder,) = {path.parent for path in Path(trained.trainer.args.output_dir).rglob("*tfevents*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    sheets = events.Images(TAG)
+    assert [sheet.step for sheet in sheets] == [0, 1]
+    assert Image.open(io.BytesIO(sheets[0].encoded_image_string)).height > stage.SIDE
+    assert {"train/reward", "train/success_rate", "train/rollout/turns"} <= set(
+        events.Tags()["scalars"]
+    )
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo", "luspo"])
+def test_padding_does_not_change_the_loss(
+    trained: Shared, loss_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trained.trainer
+    monkeypatch.setattr(trainer, "loss_type", loss_type)
+    rows = list(read_samples(trained.run, vision=trainer.vision))[:5]
+    losses = []
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    for chunks in (1, 8):
+        share, batch, _ = batch_of(trainer, trained.run, rows, chunks=chunks)
+        batch["row_scale"] = torch.tensor(share.total / share.real)
+        batch["num_items_in_batch"] = batch["tool_mask"].sum()
+        trainer._score(batch, "train")
+        losses.append(trainer._compute_loss(trainer.model, batch).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert abs(losses[0]) > 0
+
+
+def test_resuming_goes_on_with_weights_and_record(
+    trained: Shared, make_trainer: MakeTrainer, tmp_path: Path
+) -> None:
+    out = tmp_path / "again"
+    # What is live of a run that is still open, its sockets, is no part of it.
+    shutil.copytree(trained.trainer.args.output_dir, out, ignore=shutil.ignore_patterns("live"))
+    before = len(trained.records)
+    again = Trained(
+        make_trainer(output_dir=str(out)), resume_from_checkpoint=str(out / "checkpoint-1")
+    )
+    assert again.trainer.state.global_step == STEPS
+    assert len(again.logs) == STEPS, "the first is the checkpoint's own"
+    added = again.records[before:]
+    assert {record["policy"]["version"] for record in added} == {"1"}
+    assert all("~1/" in record["rollout_id"] for record in added), "told apart from the first time"
+    assert len({record["rollout_id"] for record in again.records}) == len(again.records)
+    assert again.logs[-1]["mismatch/max"] <= 1e-3
+    assert len(added) == GROUPS * SIZE
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
@@ -172,9 +221,7 @@ def test_an_update_favours_what_earned_more(make_trainer: MakeTrainer, iteration
     after = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     rows = list(read_samples(trained.run, vision=trainer.vision))
     assert {row.policy_version_max for row in rows} == {"0"}
-    shown = {i.sha256: load_screenshot(trained.run, i.sha256) for r in rows for i in r.images}
-    (share,) = shares(rows, shown, processes=1, chunks=1)
-    batch, _ = type(trainer._tensoriser).tensors(trainer._tensoriser, share)
+    _, batch, _ = batch_of(trainer, trained.run, rows)
 
     earned_after = earned(trainer, batch)
     trainer.model.load_state_dict(before, strict=False)
@@ -222,163 +269,18 @@ def test_a_broken_prefix_makes_more_rows_and_padding(make_trainer: MakeTrainer) 
     assert len({(row.rollout_id, row.first_step) for row in real}) == len(real)
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo", "luspo"])
-def test_padding_does_not_change_the_loss(make_trainer: MakeTrainer, loss_type: str) -> None:
-    trainer = make_trainer(max_steps=1, loss_type=loss_type)
+def test_an_adapter_is_trained_and_the_server_gets_the_sum(make_trainer: MakeTrainer) -> None:
+    """LoRA: TRL trains the adapter alone; the server samples from it and the weights below."""
+    adapter = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    trainer = make_trainer(peft_config=adapter, beta=0.01, learning_rate=2e-2)
     trained = Trained(trainer)
-    rows = list(read_samples(trained.run, vision=trainer.vision))[:5]
-    shown = {i.sha256: load_screenshot(trained.run, i.sha256) for r in rows for i in r.images}
-    losses = []
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    for chunks in (1, 8):
-        (share,) = shares(rows, shown, processes=1, chunks=chunks)
-        batch, turns = type(trainer._tensoriser).tensors(trainer._tensoriser, share)
-        batch["row_scale"] = torch.tensor(share.total / share.real)
-        batch["num_items_in_batch"] = batch["tool_mask"].sum()
-        trainer._score(batch, turns, "train")
-        losses.append(trainer._compute_loss(trainer.model, batch).item())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert abs(losses[0]) > 0
-
-
-# --- what goes wrong on the way ------------------------------------------------------------------
-
-
-def faults(*chosen: dict[str, Any]) -> dict[str, Any]:
-    side = stage.SIDE
-    return {"backend": "fake", "width": side, "height": side, "options": {"faults": list(chosen)}}
-
-
-def test_a_desktop_that_dies_mid_episode_costs_no_attempt(make_trainer: MakeTrainer) -> None:
-    dies = {"kind": "crash", "call": "act", "at": 2, "lives": 1}
-    trained = Trained(make_trainer(desktop=faults(dies), max_steps=1))
-    (entry,) = trained.logs
-    assert entry["rollout/env_errors"] > 0
-    assert entry["rollout/verdicts"] == GROUPS * SIZE
-    assert entry["rollout/short_groups"] == 0
-    statuses = Counter(record["status"] for record in trained.records)
-    # One that meets two dying desktops is lost, and its place is filled by a new attempt.
-    assert statuses["retried"] > 0
-    assert statuses["retried"] + statuses["error"] == entry["rollout/env_errors"]
-    assert statuses["error"] == entry["rollout/refills"]
-    lost = [r for r in trained.records if r["status"] in ("retried", "error")]
-    assert all(r["reward"] is None for r in lost)
-    assert len(trained.rows) == GROUPS * SIZE
-
-
-def test_what_cannot_be_refilled_is_unscorable(make_trainer: MakeTrainer, tmp_path: Path) -> None:
-    breaks = {"kind": "broken_verifier", "p": 0.7}
-    trained = Trained(make_trainer(desktop=faults(breaks), max_steps=1))
-    (entry,) = trained.logs
-    records = trained.records
-    verdicts = [r for r in records if r["status"] == "ok"]
-    assert entry["rollout/grade_errors"] == sum(r["status"] == "error" for r in records) > 0
-    assert entry["rollout/short_groups"] > 0
-    assert entry["rollout/verdicts"] == len(verdicts) < GROUPS * SIZE
-    real = [row for row in trained.rows if any(row.loss_mask)]
-    assert {row.rollout_id for row in real} == {r["rollout_id"] for r in verdicts}
-    rewards = [r["reward"] for r in verdicts]
-    assert entry["reward"] == pytest.approx(sum(rewards) / len(rewards))
-
-
-def test_a_server_that_restarts_gets_its_weights_again(
-    make_trainer: MakeTrainer, server: Vllm
-) -> None:
-    """Lost in the middle of a step, and back with the weights it was started with."""
-    real = urlsplit(server.root)
-    with LossyServer(str(real.hostname), int(real.port or 80)) as lossy:
-        slow = {"kind": "slow", "call": "act", "p": 1.0, "seconds": 0.2}
-        trainer = make_trainer(
-            vllm_server_base_url=lossy.url, desktop=faults(slow), desktops=2, step_timeout=5.0
-        )
-        rollouts = trainer.rollouts
-        run, began = rollouts.run, threading.Event()
-
-        def lose_it_once(*args: Any, **kwargs: Any) -> Any:
-            if rollouts.version == "1" and not began.is_set():
-                began.set()
-                threading.Thread(target=restart, args=(lossy, server)).start()
-            return run(*args, **kwargs)
-
-        rollouts.run = lose_it_once  # type: ignore[method-assign]
-        trained = Trained(trainer)
-    assert began.is_set()
     assert len(trained.logs) == STEPS
-    last = trained.logs[-1]
-    assert last["rollout/verdicts"] == GROUPS * SIZE
-    assert last["mismatch/max"] <= 1e-3, "no row was sampled from the weights it came back with"
-    lost = [r for r in trained.records if r["error"] and r["error"]["kind"] == "policy"]
-    assert lost
-    assert all(r["reward"] is None for r in lost)
-    assert Server(server.root).version() == "1"
-
-
-def restart(lossy: LossyServer, server: Vllm) -> None:
-    """What a restart looks like from outside, in a second instead of a minute."""
-    threading.Event().wait(0.5)  # into the step
-    lossy.go()
-    admin = Server(server.root)
-    admin.load(server.checkpoint)
-    admin.name_weights("default")
-    threading.Event().wait(1.5)
-    lossy.come()
-
-
-def test_resuming_goes_on_with_weights_and_record(make_trainer: MakeTrainer) -> None:
-    whole = Trained(make_trainer(save_strategy="steps", save_steps=1))
-    checkpoint = Path(whole.trainer.args.output_dir) / "checkpoint-1"
-    whole.trainer.close()
-    before = len(whole.records)
-    again = Trained(make_trainer(), resume_from_checkpoint=str(checkpoint))
-    assert again.trainer.state.global_step == STEPS
-    assert len(again.logs) == STEPS, "the first is the checkpoint's own"
-    added = again.records[before:]
-    assert {record["policy"]["version"] for record in added} == {"1"}
-    assert all("~1/" in record["rollout_id"] for record in added), "told apart from the first time"
-    assert len({record["rollout_id"] for record in again.records}) == len(again.records)
-    assert again.logs[-1]["mismatch/max"] <= 1e-3
-    assert len(added) == GROUPS * SIZE
-
-
-# --- models that cannot be trained ---------------------------------------------------------------
-
-
-def config(tmp_path: Path, server: Vllm, tasks: Path) -> LegatoGRPOConfig:
-    return LegatoGRPOConfig(**stage.settings(server.root, str(tmp_path / "out"), str(tasks)))
-
-
-def test_a_text_only_model_is_refused(
-    on_stage: None, server: Vllm, tasks_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "text-only"
-    Qwen3Config(num_hidden_layers=1).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(server.checkpoint).save_pretrained(folder)
-    with pytest.raises(ConfigError, match="text-only"):
-        LegatoGRPOTrainer(str(folder), config(tmp_path, server, tasks_file))
-
-
-def test_a_missing_processor_is_named(
-    on_stage: None, server: Vllm, tasks_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "no-processor"
-    folder.mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((server.checkpoint / name).read_bytes())
-    with pytest.raises(ConfigError, match="image processor"):
-        LegatoGRPOTrainer(str(folder), config(tmp_path, server, tasks_file))
-
-
-def test_a_missing_checkpoint_is_named(
-    on_stage: None, server: Vllm, tasks_file: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match="no checkpoint"):
-        LegatoGRPOTrainer(str(tmp_path / "nothing"), config(tmp_path, server, tasks_file))
-
-
-def test_an_absent_server_is_named_before_the_model_is_loaded(
-    on_stage: None, server: Vllm, tasks_file: Path, tmp_path: Path
-) -> None:
-    fields = stage.settings("http://127.0.0.1:9", str(tmp_path / "out"), str(tasks_file))
-    with pytest.raises(Exception, match="does not answer"):
-        LegatoGRPOTrainer(str(server.checkpoint), LegatoGRPOConfig(**fields))
+    moved = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    assert moved
+    assert all("lora_" in name for name in moved)
+    assert max(float(p.detach().abs().max()) for n, p in moved.items() if "lora_B" in n) > 1e-3
+    assert trained.logs[-1]["mismatch/max"] <= 1e-3, "the second step sampled from the sum"
+    rows = [r for r in read_samples(trained.run, vision=trainer.vision) if r.rollout_id[0] == "1"]
+    with trainer.model.disable_adapter():
+        without, _ = gap(trainer, trainer.model, trained.run, rows)
+    assert without > 1e-3, "the adapter must matter for the comparison to mean anything"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from legato.tasks.buttons.press import Press, PressInOrder
+from legato.tasks.buttons.press import Find, Press, PressInOrder
 from legato.tasks.seeded import SeededTask
 
-TASKS: Mapping[str, type[SeededTask]] = {task.name: task for task in (Press, PressInOrder)}
+TASKS: Mapping[str, type[SeededTask]] = {task.name: task for task in (Press, PressInOrder, Find)}

@@ -1,4 +1,4 @@
-"""Press the buttons that the instruction names, in dialogs of xmessage.
+"""Press buttons in dialogs of xmessage: those that the instruction names, or the one there is.
 
 The dialog itself tells which button ended it, on an output that only the machine's first process
 reads: no other program on the desktop can write there.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from legato.desktop.actions import AnyAction, Click, Done
 from legato.desktop.contract import Machine
@@ -27,6 +27,10 @@ PITCH, FIRST, ROW = 36, 19, 40
 """Between the centres of two buttons; of the first one, and down to all, from the window's edge."""
 WIDTH, HEIGHT = 150, 60
 """Of the window, its frame apart."""
+NARROW = 60
+"""Width of a window with one button."""
+HALVES = {"left": 6, "right": 88}
+"""Where such a window begins, on a screen of 160 pixels."""
 
 _PID = "dialogs.pid"
 """Where set-up notes for grading what it launched."""
@@ -38,11 +42,17 @@ class _Buttons(SeededTask):
     suite = "buttons"
     lockdown = False  # a shell shows one dialog after the other
     judge = Path(__file__).with_name("press_judge.py")
+    labels: ClassVar[tuple[str, ...]] = LABELS
 
     @property
     @abstractmethod
     def targets(self) -> list[str]:
         """Labels to press, in order."""
+
+    @property
+    def geometry(self) -> str:
+        """Size and place of the dialogs, as X programs take them."""
+        return f"{WIDTH}x{HEIGHT}+0+0"
 
     @cached_property
     def _draw(self) -> Draw:
@@ -59,7 +69,7 @@ class _Buttons(SeededTask):
         return [(draw.choice(_QUESTIONS), colour(190, 235), colour(110, 220)) for _ in self.targets]
 
     def setup(self, machine: Machine) -> None:
-        dialogs = "; ".join(shlex.join(_dialog(*look)) for look in self._looks)
+        dialogs = "; ".join(shlex.join(self._dialog(*look)) for look in self._looks)
         # What the toolkit has to say about fonts is no answer.
         pid = machine.launch(["sh", "-c", f"exec 2>/dev/null; {dialogs}"])
         (machine.scratch / _PID).write_text(str(pid))
@@ -76,11 +86,25 @@ class _Buttons(SeededTask):
             yield self.click(target, window.x, window.y)
         yield Done()
 
-    @staticmethod
-    def click(label: str, window_x: int, window_y: int) -> Click:
+    @classmethod
+    def click(cls, label: str, window_x: int, window_y: int) -> Click:
         """A click on the middle of a button of a dialog at this place."""
-        number = LABELS.index(label)
+        number = cls.labels.index(label)
         return Click(x=window_x + FIRST + PITCH * number, y=window_y + ROW)
+
+    def _dialog(self, question: str, paper: str, ink: str) -> list[str]:
+        looks = {
+            "*background": paper,
+            "*Command.background": ink,
+            "*Command.width": str(SIDE),
+            "*Command.height": str(SIDE),
+        }
+        return [
+            *("xmessage", "-print", "-buttons", ",".join(self.labels)),
+            *("-geometry", self.geometry),
+            *(word for name, value in looks.items() for word in ("-xrm", f"{name}: {value}")),
+            question,
+        ]
 
 
 @dataclass(frozen=True)
@@ -113,16 +137,28 @@ class PressInOrder(_Buttons):
         return f"press {' then '.join(self.targets)}"
 
 
-def _dialog(question: str, paper: str, ink: str) -> list[str]:
-    looks = {
-        "*background": paper,
-        "*Command.background": ink,
-        "*Command.width": str(SIDE),
-        "*Command.height": str(SIDE),
-    }
-    return [
-        *("xmessage", "-print", "-buttons", ",".join(LABELS)),
-        *("-geometry", f"{WIDTH}x{HEIGHT}+0+0"),
-        *(word for name, value in looks.items() for word in ("-xrm", f"{name}: {value}")),
-        question,
-    ]
+@dataclass(frozen=True)
+class Find(_Buttons):
+    """Press the button of a dialog in the left or the right half of the screen.
+
+    The instruction is always the same: only the screenshot tells where to click.
+    """
+
+    name = "find"
+    labels = ("OK",)
+
+    @cached_property
+    def half(self) -> str:
+        return self._draw.choice(list(HALVES))
+
+    @property
+    def geometry(self) -> str:
+        return f"{NARROW}x{HEIGHT}+{HALVES[self.half]}+0"
+
+    @property
+    def targets(self) -> list[str]:
+        return ["OK"]
+
+    @property
+    def instruction(self) -> str:
+        return "press OK"

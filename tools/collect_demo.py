@@ -1,4 +1,4 @@
-"""The whole job once, as a user would type it: ``make demo``.
+"""The whole job once, as a user would type it: ``make collect-demo``.
 
 A tiny vision-language model, made on the spot, is served by a real vLLM and acts on four real
 desktops. It has learned to reply with actions, not what they are good for, so it earns next to
