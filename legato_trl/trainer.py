@@ -122,7 +122,7 @@ class LegatoGRPOTrainer(GRPOTrainer):
             policy=None if served_here is None else lambda: served_here,
             board=board,
         )
-        self._sheets = Sheets(args, (settings.desktop.width, settings.desktop.height))
+        self._sheets = Sheets(args, settings.desktop.screen)
         self._tensoriser = Tensoriser(
             processor, self.vision, self._tokenizer.pad_token_id, self.pad_to_multiple_of
         )

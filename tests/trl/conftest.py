@@ -61,7 +61,7 @@ def trainers(server: Vllm, folder: Path) -> Iterator[MakeTrainer]:
 
     def make(peft_config: Any = None, **changes: Any) -> LegatoGRPOTrainer:
         tasks = str(write_tasks(folder))
-        fields = stage.settings(server.root, str(folder / "out"), tasks, **changes)
+        fields = stage.settings(server.root, str(folder / "out"), tasks) | changes
         args = LegatoGRPOConfig(**fields)
         made.append(LegatoGRPOTrainer(str(server.checkpoint), args, peft_config=peft_config))
         return made[-1]
