@@ -23,8 +23,19 @@ from typing import Any
 import pytest
 
 from legato.desktop.fake import fake_tasks
-from legato.rl import DesktopConfig, PolicyConfig, SamplingConfig, collect, read_records
+from legato.errors import ConfigError
+from legato.rl import (
+    DesktopConfig,
+    HarnessConfig,
+    PolicyConfig,
+    RolloutConfig,
+    SamplingConfig,
+    collect,
+    read_records,
+)
+from legato.rl.collect import run_collect
 from legato.rl.schema import RolloutRecord
+from legato.rl.settings import Settings
 from tests.rl.servers import Drop, Hang, ModelServer, Raw, Status
 
 KEY = "sk-not-a-real-key-4711"
@@ -112,6 +123,26 @@ def test_from_python(server: ModelServer, tmp_path: Path) -> None:
     assert summary.verdicts == 2
     step = records(tmp_path / "out")[0]["steps"][0]
     assert step["sampling"]["temperature"] == 0.5
+
+
+def test_infeasible_tasks_can_be_left_out(server: ModelServer, tmp_path: Path) -> None:
+    (good,) = fake_tasks(1, seed=3)
+    bad = {
+        "task_id": "none",
+        "config": {**good["config"], "evaluator": {"func": "infeasible"}},
+    }
+    settings = Settings(
+        policy=PolicyConfig(server.url, "scripted", api="chat"),
+        sampling=SamplingConfig(),
+        desktop=DesktopConfig(backend="fake", width=320, height=240),
+        harness=HarnessConfig("compact"),
+        rollout=RolloutConfig(infeasible=False, group=1, desktops=1, max_steps=1),
+    )
+    summary = run_collect([good, bad], settings, out=tmp_path / "out")
+    assert list(summary.tasks) == [good["task_id"]]
+    with pytest.raises(ConfigError, match="all tasks are infeasible"):
+        run_collect([bad], settings, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_every_sampling_field_is_sent_and_recorded(tasks: Path, tmp_path: Path) -> None:

@@ -208,3 +208,25 @@ def test_a_run_that_can_only_be_read_has_a_profile(path: Path, flags: list[str])
         assert json.loads(done.stdout)["verdicts"] == summary.verdicts == 2
     else:
         assert "verdicts" in done.stdout
+
+
+def test_success_with_and_without_infeasible_tasks(path: Path) -> None:
+    tasks = [
+        {"task_id": "edit", "config": {"evaluator": {"func": "exact_match"}}},
+        {"task_id": "none", "config": {"evaluator": {"func": "infeasible"}}},
+    ]
+    summary = summary_of(
+        path,
+        *make_group([1.0, 0.0, 0.0, 0.0], task_id="edit"),
+        *make_group([1.0, 1.0, 1.0, 1.0], task_id="none", group_id="g1"),
+        tasks=tasks,
+    )
+    assert summary.success_rate == 0.625
+    assert (summary.infeasible_tasks, summary.success_rate_feasible) == (1, 0.25)
+    assert "25.0%, without 1 infeasible tasks" in printed(summary)
+
+
+def test_no_word_of_infeasible_tasks_where_there_are_none(path: Path) -> None:
+    summary = summary_of(path, *make_group([1.0, 0.0], task_id="edit"))
+    assert summary.success_rate_feasible == summary.success_rate == 0.5
+    assert "feasible" not in printed(summary)
