@@ -24,8 +24,8 @@ class DesktopConfig:
     """Which desktops to run on, and how to wait for and reset them."""
 
     backend: str | None = None
-    """``local``, ``fake``, ``osworld`` or a third party's entry point in ``legato.desktops``;
-    by default ``osworld`` when ``osworld_path`` is given, else ``local``."""
+    """``local``, ``docker``, ``fake``, ``osworld`` or a third party's entry point in
+    ``legato.desktops``; by default ``osworld`` when ``osworld_path`` is given, else ``local``."""
     osworld_path: str | None = None
     """An OSWorld checkout: its task files, and with the ``osworld`` backend its environment."""
     width: int | None = None

@@ -89,7 +89,7 @@ class Container:
             shm_size=size,
             mem_limit=options.memory_mib * _MIB,
             memswap_limit=options.memory_mib * _MIB,
-            nano_cpus=int(options.cpus * 1e9),
+            nano_cpus=int(min(options.cpus, self._engine.processors) * 1e9),
             pids_limit=options.max_processes,
             ulimits=[
                 Ulimit(name="nofile", soft=8192, hard=8192),

@@ -19,7 +19,7 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from legato.desktop import image
-from legato.desktop.docker.tunnel import Tunnel
+from legato.desktop.docker import tunnel
 from legato.errors import ConfigError, EnvFailure
 
 DEFAULT = "unix:///var/run/docker.sock"
@@ -36,37 +36,45 @@ class Engine:
         """``address`` as for :class:`~legato.desktop.docker.options.DockerOptions`.
 
         Raises ``ConfigError`` for an address that is none, ``EnvFailure`` if SSH does not get
-        there; nothing else is spoken to yet.
+        there; the engine is not spoken to yet.
         """
         self.address = address or os.environ.get("DOCKER_HOST") or DEFAULT
-        self._tunnel: Tunnel | None = None
-        base = self.address
-        if base.startswith("ssh://"):
-            self._tunnel = Tunnel(base)
-            base = self._tunnel.address
+        self._tunnel: tunnel.Tunnel | None = None
+        self._base = self.address
+        if self.address.startswith("ssh://"):
+            self._tunnel = tunnel.acquire(self.address)
+            self._base = self._tunnel.address
         try:
-            # The oldest API that has all we use: no need to ask for the engine's own.
-            self.client = docker.DockerClient(
-                base_url=base, version="1.40", timeout=CALL_S, tls=_tls(base)
-            )
-        except (DockerException, ValueError) as e:
-            self.close()
+            docker.utils.parse_host(self._base)
+        except DockerException as e:
             raise ConfigError(f"{self.address!r} is no address of a Docker engine: {e}") from None
 
-    @property
+    @cached_property
     def api(self) -> docker.APIClient:
-        return self.client.api
+        """Docker's own client; the first use asks the engine for its version."""
+        return docker.APIClient(
+            base_url=self._base, version="auto", timeout=CALL_S, tls=_tls(self._base)
+        )
+
+    @cached_property
+    def processors(self) -> int:
+        """How many the engine's host has; it refuses to limit a container to more."""
+        return int(self._info["NCPU"])
 
     @cached_property
     def security(self) -> list[str]:
         """Security options of our containers on this engine."""
-        with self.calls("tell of itself"):
-            supported = self.api.info().get("SecurityOptions") or []
         ours = ["no-new-privileges", f"seccomp={json.dumps(json.loads(SECCOMP.read_text()))}"]
-        if any("apparmor" in option for option in supported):
+        if any("apparmor" in option for option in self._info.get("SecurityOptions") or []):
             # Its default profile forbids every mount, that of the agent's own view included.
             ours.append("apparmor=unconfined")
         return ours
+
+    @cached_property
+    def _info(self) -> dict[str, Any]:
+        with self.calls("tell of itself"):
+            info: dict[str, Any] = self.api.info()
+        return info
 
     @contextlib.contextmanager
     def calls(self, what: str) -> Iterator[None]:
@@ -101,10 +109,6 @@ class Engine:
             self.api.ping()
         except APIError as e:
             raise ConfigError(f"the engine at {self.address} refused: {_said(e)}") from None
-        except requests.exceptions.Timeout:
-            raise ConfigError(
-                f"the engine at {self.address} does not answer; restart it, or set DOCKER_HOST"
-            ) from None
         except (requests.exceptions.RequestException, DockerException, OSError) as e:
             raise ConfigError(self._unreachable(e)) from None
 
@@ -126,13 +130,16 @@ class Engine:
             )
 
     def close(self) -> None:
-        if hasattr(self, "client"):
-            self.client.close()
-        if self._tunnel is not None:
-            self._tunnel.close()
+        if "api" in vars(self):
+            self.api.close()
+        held, self._tunnel = self._tunnel, None
+        if held is not None:
+            tunnel.release(held)
 
     def _unreachable(self, e: Exception) -> str:
         text = str(e)
+        if "timed out" in text:
+            return f"the engine at {self.address} does not answer; restart it, or set DOCKER_HOST"
         if "Permission denied" in text:
             return (
                 f"no permission to use the engine at {self.address}: join its group (usually "

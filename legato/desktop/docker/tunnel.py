@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,11 +22,39 @@ CONNECT_S = 30.0
 STOP_S = 5.0
 
 
+_lock = threading.Lock()
+_open: dict[str, tuple[Tunnel, int]] = {}
+"""Tunnels of this process by URL, and how many use each."""
+
+
+def acquire(url: str) -> Tunnel:
+    """The tunnel to ``url``; give it back with :func:`release`. Raises as :class:`Tunnel` does."""
+    with _lock:
+        tunnel, users = _open.get(url, (None, 0))
+        if tunnel is None or not tunnel.alive:
+            tunnel, users = Tunnel(url), 0
+        _open[url] = tunnel, users + 1
+        return tunnel
+
+
+def release(tunnel: Tunnel) -> None:
+    """The last release ends it."""
+    with _lock:
+        current, users = _open.get(tunnel.url, (None, 0))
+        if current is tunnel and users > 1:
+            _open[tunnel.url] = tunnel, users - 1
+            return
+        if current is tunnel:
+            del _open[tunnel.url]
+    tunnel.close()
+
+
 class Tunnel:
     """An ``ssh`` that forwards a unix socket of ours to the engine's, until closed."""
 
     def __init__(self, url: str) -> None:
         """``ssh://[user@]host[:port][/path/of/the/socket]``; raises ``EnvFailure``."""
+        self.url = url
         target = urlsplit(url)
         ssh = shutil.which("ssh")
         if ssh is None:
@@ -56,6 +85,10 @@ class Tunnel:
             self.close()
             raise
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def close(self) -> None:
         """Idempotent."""
         process = getattr(self, "_process", None)
@@ -64,7 +97,9 @@ class Tunnel:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_S)
             process.kill()
-            process.communicate()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _await(self, socket: Path, log: Path, url: str) -> None:

@@ -21,6 +21,7 @@ MODULES = (
     "program",
     "relay",
     "session",
+    "start",
     "view",
     "wire",
 )
@@ -28,7 +29,7 @@ STAGED = enclosure.STAGED
 HOME_FOLDERS = ("Desktop", "Documents", "Downloads")
 
 _MAIN = """\
-from legato_guest.program import main
+from legato_guest.start import main
 
 main()
 """

@@ -1,8 +1,8 @@
 #!/bin/sh
 # In the image, as root, once its packages are installed: the agent's user, and no leftovers.
 set -eu
-groupadd --gid 1000 user
-useradd --uid 1000 --gid 1000 --home-dir /home/user --create-home --shell /bin/bash user
+getent group user >/dev/null || groupadd --gid 1000 user
+id user >/dev/null 2>&1 || useradd --uid 1000 --gid 1000 --home-dir /home/user --create-home --shell /bin/bash user
 mkdir -p /run/user/1000 /run/desk /opt/legato
 chown 1000:1000 /run/user/1000 /run/desk
 chmod 0700 /run/user/1000 /run/desk /home/user

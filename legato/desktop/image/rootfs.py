@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -23,9 +24,18 @@ SECURITY = "http://deb.debian.org/debian-security"
 BUILD_S = 1800.0
 """Deadline of a whole build, in seconds; it takes two minutes on a good line."""
 
-_DPKG = "force-unsafe-io\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n"
-"""A build that is cut short is thrown away: nothing need reach the disk before it is complete."""
+_DPKG = "force-unsafe-io\n" + "".join(
+    f"path-exclude=/usr/share/{name}/*\n" for name in ("doc", "man", "locale", "help")
+)
+"""A build that is cut short is thrown away: nothing need reach the disk before it is complete. No
+one reads the rest, in any language: the desktop's is ``C.UTF-8``."""
+_ON_ITS_OWN = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+"""In namespaces of its own: what it starts and mounts is gone with it, however it ends."""
 _NO_SERVICES = "#!/bin/sh\nexit 101\n"
+
+
+_BUILDS = "build-"
+"""Directories of builds under way."""
 
 
 class BuildFailed(LegatoError):  # noqa: N818 - a state
@@ -44,21 +54,50 @@ def rootfs(cache: Path) -> Path:
     _check_machine()
     cache.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + BUILD_S
-    with tempfile.TemporaryDirectory(prefix="legato-rootfs-", dir=cache) as directory:
-        root = Path(directory, "root")
-        _bootstrap(root, deadline)
-        _install(root, deadline)
-        part = Path(directory, "rootfs.tar")
-        _run(["tar", "--numeric-owner", "-C", root, "-cf", part, "."], deadline)
-        part.rename(archive)
-    for old in cache.glob("rootfs-*.tar"):
-        if old != archive:
-            old.unlink()
+    with _alone(cache, deadline):
+        if not archive.exists():
+            for stale in (*cache.glob(f"{_BUILDS}*"), *cache.glob("rootfs-*.tar")):
+                _remove(stale)
+            _build(cache, archive, deadline)
     return archive
 
 
+def _build(cache: Path, archive: Path, deadline: float) -> None:
+    directory = Path(tempfile.mkdtemp(prefix=_BUILDS, dir=cache))
+    try:
+        root, part = directory / "root", directory / "rootfs.tar"
+        _bootstrap(root, deadline)
+        _install(root, deadline)
+        _run(["tar", "--numeric-owner", "-C", root, "-cf", part, "."], deadline)
+        part.rename(archive)
+    finally:
+        _remove(directory)
+
+
+@contextlib.contextmanager
+def _alone(cache: Path, deadline: float) -> Iterator[None]:
+    """One build at a time in a cache; a builder that was killed leaves the lock to the next."""
+    with (cache / "lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BuildFailed(f"another build in {cache} does not end") from None
+                time.sleep(0.5)
+        yield
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def _check_machine() -> None:
-    missing = [name for name in ("debootstrap", "chroot", "tar") if not shutil.which(name)]
+    missing = [name for name in ("debootstrap", "unshare", "tar") if not shutil.which(name)]
     if missing:
         raise ConfigError(
             f"building the image needs {', '.join(missing)}: apt-get install debootstrap, or "
@@ -73,7 +112,8 @@ def _check_machine() -> None:
 
 def _bootstrap(root: Path, deadline: float) -> None:
     main, security = _mirrors()
-    _run(["debootstrap", "--variant=minbase", image.SUITE, str(root), main], deadline)
+    argv = ["debootstrap", "--variant=minbase", image.SUITE, str(root), main]
+    _run([*_ON_ITS_OWN, "--mount-proc", *argv], deadline)
     sources = [f"deb {main} {image.SUITE} main", f"deb {main} {image.SUITE}-updates main"]
     sources.append(f"deb {security} {image.SUITE}-security main")
     (root / "etc/apt/sources.list").write_text("\n".join(sources) + "\n")
@@ -89,12 +129,12 @@ def _install(root: Path, deadline: float) -> None:
     shutil.copyfile(image.FINISH, finish)
     # For the packages' scripts; what is copied here is replaced by the engine in a container.
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
+    inside = [*_ON_ITS_OWN, f"--mount-proc={root}/proc", "chroot", str(root)]
     apt = ["apt-get", "-qq", "-o", "Acquire::Retries=3", "-o", "APT::Sandbox::User=root"]
-    with _proc(root):
-        _run(["chroot", root, *apt, "update"], deadline)
-        install = [*apt, "install", "-y", "--no-install-recommends", *image.packages()]
-        _run(["chroot", root, *install], deadline)
-        _run(["chroot", root, "sh", "/tmp/finish.sh"], deadline)
+    _run([*inside, *apt, "update"], deadline)
+    install = [*apt, "install", "-y", "--no-install-recommends", *image.packages()]
+    _run([*inside, *install], deadline)
+    _run([*inside, "sh", "/tmp/finish.sh"], deadline)
     for path in (dpkg, services, finish):
         path.unlink()
 
@@ -117,20 +157,9 @@ def _mirrors() -> tuple[str, str]:
     return found.get(image.SUITE, MIRROR), found.get(f"{image.SUITE}-security", SECURITY)
 
 
-@contextlib.contextmanager
-def _proc(root: Path) -> Iterator[None]:
-    """``/proc`` in the new system while packages are configured."""
-    subprocess.run(["mount", "-t", "proc", "proc", root / "proc"], check=True, timeout=30)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", root / "proc"], check=True, timeout=30)
-
-
 def _run(argv: Sequence[str | Path], deadline: float) -> None:
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     env["PATH"] = f"{env.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
-    step = next(str(arg) for arg in argv[::-1] if not str(arg).startswith("-"))
     try:
         done = subprocess.run(
             argv,
@@ -141,7 +170,12 @@ def _run(argv: Sequence[str | Path], deadline: float) -> None:
             timeout=max(1.0, deadline - time.monotonic()),
         )
     except subprocess.TimeoutExpired:
-        raise BuildFailed(f"{argv[0]} ... {step} did not end within {BUILD_S:g} s") from None
+        raise BuildFailed(f"the build was not done within {BUILD_S:g} s") from None
     if done.returncode:
         said = done.stdout.decode("utf-8", "replace").strip()[-1000:]
-        raise BuildFailed(f"{argv[0]} failed with {done.returncode}: {said}")
+        raise BuildFailed(f"{_name(argv)} failed with {done.returncode}: {said}")
+
+
+def _name(argv: Sequence[str | Path]) -> str:
+    """The command line without the namespaces, shortened."""
+    return " ".join(str(arg) for arg in argv if arg not in _ON_ITS_OWN)[:120]
