@@ -1,8 +1,9 @@
-"""The one directory a driver process keeps for its desktops, and the sweep of dead ones.
+"""Directories that a driver process keeps for its desktops, and the sweep of dead ones.
 
-``<tmp>/legato-<uid>-<random>/`` holds the staged guest program, one directory per sandbox
-(control socket, log, scratch) and ``lock``. An exclusive ``flock`` on ``lock`` says that the
-owner lives; the kernel lets go of it however the owner ends.
+``<tmp>/legato-<uid>-<random>/`` holds what its owner needs (for local desktops the staged guest
+program and one directory per sandbox, with control socket, log and scratch) and ``lock``. An
+exclusive ``flock`` on ``lock`` says that the owner lives; the kernel lets go of it however the
+owner ends.
 """
 
 from __future__ import annotations

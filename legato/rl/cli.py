@@ -183,7 +183,9 @@ def collect(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", help="local, fake, osworld. [default: local, or osworld]"),
+        typer.Option(
+            "--backend", help="local, docker, fake, osworld. [default: local, or osworld]"
+        ),
     ] = None,
     osworld: Annotated[
         Path | None, typer.Option("--osworld", help="An OSWorld checkout; selects its backend.")

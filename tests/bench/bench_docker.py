@@ -34,7 +34,7 @@ from tests.bench.bench_local import Bare, p50
 from tests.desktop.docker.engines import bring_image, dockerd
 
 ROUND_TRIP_S = 0.04
-SHOTS, RESETS, BOOTS, STEPS = 100, 10, 5, 30
+SHOTS, RESETS, BOOTS, STEPS = 60, 5, 3, 20
 
 
 def boot_seconds(make: DesktopFactory, options: DesktopOptions) -> float:
@@ -107,7 +107,7 @@ async def leases(make: DesktopFactory, options: DesktopOptions) -> list[float]:
             groups=GroupOptions(size=4),
         )
         await asyncio.gather(
-            *(driver.run_group(note_task(), f"g{n}", priority=n) for n in range(3))
+            *(driver.run_group(note_task(), f"g{n}", priority=n) for n in range(2))
         )
     return sorted(pool.lease_waits[2:])
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from docker.errors import ImageNotFound
-
 from legato.desktop import image
 from legato.desktop.docker.engine import Engine
 from legato.desktop.guest import bundle
@@ -30,23 +28,16 @@ def make_image(engine: Engine, cache: Path) -> str:
     :class:`~legato.desktop.image.rootfs.BuildFailed`.
     """
     engine.check()
-    if not _has(engine, image.reference()):
-        base = f"{image.BASE_NAME}:{image.base_tag()}"
-        if not _has(engine, base):
+    if engine.find_image(image.reference()) is None:
+        name = f"{image.BASE_NAME}:{image.base_tag()}"
+        base = engine.find_image(name)
+        if base is None:
             _import(engine, rootfs(cache))
-        _add_guest(engine, base)
+            base = engine.find_image(name)
+        if base is None:
+            raise EnvFailure(f"the engine at {engine.address} did not keep {name}")
+        _add_guest(engine, base["Id"])
     return image.reference()
-
-
-def _has(engine: Engine, name: str) -> bool:
-    try:
-        with engine.calls("look for an image"):
-            engine.api.inspect_image(name)
-    except EnvFailure as e:
-        if isinstance(e.__cause__, ImageNotFound):
-            return False
-        raise
-    return True
 
 
 def _import(engine: Engine, archive: Path) -> None:

@@ -21,7 +21,7 @@ from docker.errors import APIError
 from docker.types import LogConfig, Ulimit
 
 from legato.desktop import image
-from legato.desktop.docker.engine import CALL_S, Engine
+from legato.desktop.docker.engine import CALL_S, Engine, no_image
 from legato.desktop.docker.options import DockerOptions
 from legato.desktop.docker.stream import AttachedStream
 from legato.desktop.guest.remote import RemoteGuest
@@ -100,8 +100,12 @@ class Container:
             log_config=LogConfig(type="none"),
             auto_remove=True,
         )
+        name = options.image or image.reference()
+        known = self._engine.find_image(name)
+        if known is None:
+            raise EnvFailure(no_image(name), transient=False)
         made: dict[str, Any] = api.create_container(
-            options.image or image.reference(),
+            known["Id"],
             name=self.name,
             hostname="desktop",
             stdin_open=True,

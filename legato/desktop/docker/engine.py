@@ -16,7 +16,7 @@ from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 
 from legato.desktop import image
 from legato.desktop.docker import tunnel
@@ -81,8 +81,6 @@ class Engine:
         """Tell what goes wrong within as ``EnvFailure``; ``what`` it was about to do."""
         try:
             yield
-        except ImageNotFound as e:
-            raise EnvFailure(f"{_said(e)}: {no_image(image.reference())}", transient=False) from e
         except APIError as e:
             said = _said(e)
             raise self.failed(what, said) from e
@@ -112,15 +110,28 @@ class Engine:
         except (requests.exceptions.RequestException, DockerException, OSError) as e:
             raise ConfigError(self._unreachable(e)) from None
 
+    def find_image(self, name: str) -> dict[str, Any] | None:
+        """What the engine knows of an image, ``None`` if it has none of this name.
+
+        Use its ``Id`` from there on: podman takes a name without a registry for Docker Hub's when
+        it makes a container, though not when it is asked for the image.
+        """
+        with self.calls("look for the image"):
+            try:
+                known: dict[str, Any] = self.api.inspect_image(name)
+            except ImageNotFound:
+                return None
+        return known
+
     def check_image(self, name: str) -> None:
         """Raise ``ConfigError`` unless the engine has this image, with our guest program."""
         try:
-            with self.calls("look for the image"):
-                labels = self.api.inspect_image(name)["Config"].get("Labels") or {}
+            known = self.find_image(name)
         except EnvFailure as e:
-            if isinstance(e.__cause__, NotFound):
-                raise ConfigError(no_image(name)) from None
             raise ConfigError(str(e)) from None
+        if known is None:
+            raise ConfigError(no_image(name))
+        labels = known["Config"].get("Labels") or {}
         found = labels.get(image.GUEST_LABEL)
         if found != image.guest_id():
             what = f"another version's guest program ({found})" if found else "no guest program"

@@ -7,14 +7,15 @@ is asked: what needs a password fails.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from legato.desktop import rundir
 from legato.errors import ConfigError, EnvFailure
 
 ENGINE_SOCKET = "/var/run/docker.sock"
@@ -61,7 +62,7 @@ class Tunnel:
             raise ConfigError(f"{url} needs the ssh command: apt-get install openssh-client")
         if not target.hostname or target.password is not None:
             raise ConfigError(f"{url!r} is not of the form ssh://[user@]host[:port][/socket]")
-        self._directory = Path(tempfile.mkdtemp(prefix="legato-ssh-"))
+        self._directory, self._lock = rundir.create()
         socket = self._directory / "engine.sock"
         self.address = f"unix://{socket}"
         argv = [ssh, "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
@@ -100,7 +101,10 @@ class Tunnel:
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._lock >= 0:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
 
     def _await(self, socket: Path, log: Path, url: str) -> None:
         deadline = time.monotonic() + CONNECT_S

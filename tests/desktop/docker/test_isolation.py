@@ -52,11 +52,12 @@ def test_rights(machine: Machine) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "s.socket(40, s.SOCK_STREAM)",  # AF_VSOCK: to the virtual machine's host
-        "s.socket(38, s.SOCK_SEQPACKET)",  # AF_ALG
-        "l.syscall(321, 0, 0, 0) and e()",  # bpf
-        "l.syscall(425, 1, 0) and e()",  # io_uring_setup
-        "l.syscall(250, 0, 0, 0) and e()",  # keyctl
+        # To the host of the virtual machine, past every network namespace.
+        pytest.param("s.socket(40, s.SOCK_STREAM)", id="vsock"),
+        pytest.param("s.socket(38, s.SOCK_SEQPACKET)", id="kernel crypto"),
+        pytest.param("l.syscall(321, 0, 0, 0) and e()", id="bpf"),
+        pytest.param("l.syscall(425, 1, 0) and e()", id="io_uring_setup"),
+        pytest.param("l.syscall(250, 0, 0, 0) and e()", id="keyctl"),
     ],
 )
 def test_calls_that_reach_the_kernel_itself_are_refused(call: str, machine: Machine) -> None:
@@ -95,8 +96,8 @@ def test_memory_and_processes_are_bounded(own_desktop: Callable[..., DockerDeskt
     eaten = task.machine.run(["python3", "-c", "x = b'x' * (700 << 20); print(len(x))"])
     assert eaten.returncode == -9
     bomb = "for i in $(seq 400); do sleep 30 & done; wait"
-    refused = task.machine.run(["bash", "-c", f"{bomb} 2>&1 | grep -c fork; true"], timeout=60)
-    assert refused.returncode in (0, -9)
+    refused = task.machine.run(["bash", "-c", bomb], timeout=120)
+    assert "Resource temporarily unavailable" in refused.stderr
     filled = task.machine.run(["sh", "-c", "head -c 100M /dev/zero > ~/full"])
     assert "No space left" in filled.stderr
     desktop.prepare()  # in the same container, or a new one
