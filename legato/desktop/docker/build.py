@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 import tempfile
 import time
@@ -14,7 +15,6 @@ from legato.desktop import image
 from legato.desktop.docker.engine import Engine
 from legato.desktop.guest import bundle
 from legato.desktop.image.rootfs import rootfs
-from legato.errors import EnvFailure
 
 SEND_S = 900
 """Deadline of sending the whole image to an engine, in seconds."""
@@ -29,27 +29,25 @@ def make_image(engine: Engine, cache: Path) -> str:
     """
     engine.check()
     if engine.find_image(image.reference()) is None:
-        name = f"{image.BASE_NAME}:{image.base_tag()}"
-        base = engine.find_image(name)
-        if base is None:
-            _import(engine, rootfs(cache))
-            base = engine.find_image(name)
-        if base is None:
-            raise EnvFailure(f"the engine at {engine.address} did not keep {name}")
-        _add_guest(engine, base["Id"])
+        known = engine.find_image(f"{image.BASE_NAME}:{image.base_tag()}")
+        base = _import(engine, rootfs(cache)) if known is None else known["Id"]
+        _add_guest(engine, base)
     return image.reference()
 
 
-def _import(engine: Engine, archive: Path) -> None:
+def _import(engine: Engine, archive: Path) -> str:
+    """Send the image without the guest program; returns its id."""
     with engine.calls("take the image"), _patient(engine):
+        # Tagged afterwards: podman takes no tag here.
         said = engine.api.import_image_from_file(
-            str(archive),
-            repository=image.BASE_NAME,
-            tag=image.base_tag(),
-            changes=[f"LABEL {image.LABEL}=base"],
+            str(archive), changes=[f"LABEL {image.LABEL}=base"]
         )
-    if "error" in said:
-        raise engine.failed("take the image", said)
+        try:
+            made = str(json.loads(said.strip().splitlines()[-1])["status"])
+        except (ValueError, KeyError, IndexError):
+            raise engine.failed("take the image", said) from None
+        engine.api.tag(made, image.BASE_NAME, image.base_tag())
+    return made
 
 
 def _add_guest(engine: Engine, base: str) -> None:

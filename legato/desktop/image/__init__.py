@@ -16,8 +16,9 @@ from pathlib import Path
 
 from legato.desktop.guest import bundle
 
-NAME = "legato-desktop"
-BASE_NAME = "legato-desktop-base"
+NAME = "localhost/legato-desktop"
+BASE_NAME = "localhost/legato-desktop-base"
+"""With a host before it, else podman takes a name for Docker Hub's."""
 SUITE = "bookworm"
 LABEL = "org.legatolabs.desktop"
 """Label of every image and container of ours."""
@@ -66,14 +67,16 @@ def tag() -> str:
 
 
 def reference() -> str:
-    """Name and tag, such as ``legato-desktop:0123456789ab``."""
+    """Name and tag, such as ``localhost/legato-desktop:0123456789ab``."""
     return f"{NAME}:{tag()}"
 
 
 def config() -> list[str]:
     """What the image says of itself, as lines of a Dockerfile."""
     return [
-        f"LABEL {LABEL}=image {GUEST_LABEL}={guest_id()}",
+        # One a line: podman takes the rest of a line for the first one's value.
+        f"LABEL {LABEL}=image",
+        f"LABEL {GUEST_LABEL}={guest_id()}",
         f"USER {UID}:{UID}",
         f"WORKDIR {HOME}",
         f'ENTRYPOINT ["/usr/bin/python3", "-I", "-S", "{bundle.STAGED}", "--stdio"]',

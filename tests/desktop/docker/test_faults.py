@@ -84,10 +84,10 @@ def test_the_wrong_image(daemon: Dockerd, engine: Engine) -> None:
     )
     made = engine.api.create_container(base, ["/bin/true"])
     changes = [f"LABEL {image.GUEST_LABEL}=000000000000"]
-    engine.api.commit(made["Id"], repository="legato-desktop", tag="old", changes=changes)
+    engine.api.commit(made["Id"], repository=image.NAME, tag="old", changes=changes)
     engine.api.remove_container(made["Id"])
     assert "another version's guest program (000000000000)" in told(
-        daemon.address, "legato-desktop:old"
+        daemon.address, f"{image.NAME}:old"
     )
 
 

@@ -60,7 +60,7 @@ def test_a_desktop_of_the_dockerfile(
     base = f"{image.BASE_NAME}:{image.base_tag()}"
     lines = engine.api.build(
         path=str(context),
-        tag="legato-desktop:file",
+        tag=f"{image.NAME}:file",
         buildargs={"BASE": base},
         network_mode="none",
         rm=True,
@@ -68,6 +68,6 @@ def test_a_desktop_of_the_dockerfile(
     )
     said = "".join(line.get("stream", "") + line.get("error", "") for line in lines)
     assert "Successfully tagged" in said, said[-2000:]
-    desktop = own_desktop(image="legato-desktop:file")
+    desktop = own_desktop(image=f"{image.NAME}:file")
     desktop.reset(ScriptedTask())
     desktop.check_health()
