@@ -31,6 +31,8 @@ START_S = 30.0
 GRACE_S = 60.0
 """A container this young may not have started because it is just being made."""
 
+NOT_RUNNING = frozenset({"created", "exited", "dead"})
+
 _MIB = 2**20
 _SMALL = 64 * _MIB
 
@@ -132,12 +134,10 @@ def sweep(engine: Engine) -> list[str]:
     swept = []
     with engine.calls("list containers"):
         now = datetime.fromisoformat(engine.api.info()["SystemTime"])
-        ours = engine.api.containers(
-            all=True,
-            filters={"label": f"{image.LABEL}=container", "status": ["created", "exited", "dead"]},
-        )
+        ours = engine.api.containers(all=True, filters={"label": f"{image.LABEL}=container"})
         for found in ours:
-            if now.timestamp() - found["Created"] > GRACE_S:
+            old = now.timestamp() - found["Created"] > GRACE_S
+            if old and found["State"] in NOT_RUNNING:
                 with _unless_going():
                     engine.api.remove_container(found["Id"], force=True, v=True)
                     swept.append(str(found["Id"]))

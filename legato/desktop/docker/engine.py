@@ -1,4 +1,4 @@
-"""Speaking to a container engine: Docker's API over a unix socket, TCP or SSH; podman has it too.
+"""Speaking to a container engine: Docker's API over a unix socket, TCP or SSH.
 
 Every call has a deadline, and every way in which an engine can fail is told in one plain line:
 as ``ConfigError`` where only the user can help, as ``EnvFailure`` otherwise.
@@ -157,10 +157,7 @@ class Engine:
                 "docker), or use a rootless engine by setting DOCKER_HOST"
             )
         if "No such file" in text or "refused" in text:
-            return (
-                f"no engine at {self.address}: start Docker or podman's API service, or set "
-                "DOCKER_HOST to where one is"
-            )
+            return f"no engine at {self.address}: start Docker, or set DOCKER_HOST to where one is"
         return f"the engine at {self.address} cannot be reached: {text}"
 
 

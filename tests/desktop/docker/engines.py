@@ -20,7 +20,7 @@ from tests.conftest import REPO
 CACHE = REPO / ".cache" / "desktop-image"
 """Where `make test` has put the image's files."""
 DISK = "3g"
-"""An engine's, twice the image: podman unpacks an archive beside it first."""
+"""An engine's, twice the image."""
 UP_S = 60.0
 DOWN_S = 60.0
 
@@ -122,27 +122,6 @@ def _dockerd(directory: Path, tcp: bool) -> Iterator[Dockerd]:
 
 class Dockerd(DaemonProcess):
     tcp: str
-
-
-@contextmanager
-def podman(directory: Path) -> Iterator[DaemonProcess]:
-    """podman's API service, with images and containers of its own."""
-    with memory_disk(directory, DISK):
-        yield from _podman(directory)
-
-
-def _podman(directory: Path) -> Iterator[DaemonProcess]:
-    sock = directory / "podman.sock"
-    config = directory / "containers.conf"
-    config.write_text('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
-    argv = ["podman", "--root", str(directory / "root"), "--runroot", str(directory / "run")]
-    argv += ["--tmpdir", str(directory / "tmp")]
-    service = [*argv, "system", "service", "--time", "0", f"unix://{sock}"]
-    daemon = DaemonProcess(service, sock, directory / "log", CONTAINERS_CONF=str(config))
-    try:
-        yield daemon
-    finally:
-        daemon.stop()
 
 
 def bring_image(address: str) -> str:

@@ -1,4 +1,4 @@
-"""Whole jobs on every way to an engine: a group with verdicts, TCP, SSH, podman."""
+"""Whole jobs on every way to an engine: a group with verdicts, TCP, SSH."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,13 +25,12 @@ from legato.rl.rollout import Limits
 from legato.rl.types import Generation, Prompt, Rollout, Sampling, Status
 from legato.tasks.reference import shipped_actions
 from legato.tasks.suites import load_task
-from tests.desktop.docker.engines import DaemonProcess, Dockerd, bring_image, free_port, podman
+from tests.desktop.docker.engines import Dockerd, free_port
 
 pytestmark = pytest.mark.desktop
 
 TASK = "settings_tabs"
 """Its pages come from a server of the driver's, whose state is what is graded."""
-GONE_S = 60.0
 
 
 class HalfRight:
@@ -173,30 +170,3 @@ def test_over_ssh(daemon: Dockerd, short_path: Path) -> None:
             check_requirements(f"{host}/nowhere/docker.sock")
     with pytest.raises(ConfigError, match="ssh could not reach"):
         check_requirements(f"ssh://nobody@127.0.0.1:{free_port()}")
-
-
-def test_podman_through_the_same_client(short_path: Path) -> None:
-    with podman(short_path / "p") as service:
-        bring_image(service.address)
-        check_requirements(service.address)
-        assert play_reference(service.address) == 1.0
-        client = Engine(service.address)
-        assert client.api.containers(all=True) == []
-        client.close()
-        killed_driver_leaves_nothing(service)
-
-
-def killed_driver_leaves_nothing(service: DaemonProcess) -> None:
-    drive = [sys.executable, "-m", "tests.desktop.docker.drive", service.address]
-    with subprocess.Popen(
-        drive, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        theirs = process.stdout.readline().strip()
-        process.kill()
-    client = Engine(service.address)
-    deadline = time.monotonic() + GONE_S
-    while (left := client.api.containers(all=True)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    client.close()
-    assert theirs not in [c["Id"] for c in left]

@@ -95,11 +95,11 @@ def test_memory_and_processes_are_bounded(own_desktop: Callable[..., DockerDeskt
     desktop.reset(task)
     eaten = task.machine.run(["python3", "-c", "x = b'x' * (700 << 20); print(len(x))"])
     assert eaten.returncode == -9
+    filled = task.machine.run(["sh", "-c", "head -c 100M /dev/zero > ~/full"])
+    assert "No space left" in filled.stderr
     bomb = "for i in $(seq 400); do sleep 30 & done; wait"
     refused = task.machine.run(["bash", "-c", bomb], timeout=120)
     assert "Resource temporarily unavailable" in refused.stderr
-    filled = task.machine.run(["sh", "-c", "head -c 100M /dev/zero > ~/full"])
-    assert "No space left" in filled.stderr
     desktop.prepare()  # in the same container, or a new one
     desktop.reset(ScriptedTask())
     desktop.check_health()
