@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl import starting
+from legato.rl.sandbox_cli import register as register_sandboxes
 from legato.view.cli import register as register_views
 
 app = typer.Typer(
@@ -184,7 +185,8 @@ def collect(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--backend", help="local, docker, fake, osworld. [default: local, or osworld]"
+            "--backend",
+            help="local, docker, osworld, daytona, e2b, fake. [default: local, or osworld]",
         ),
     ] = None,
     osworld: Annotated[
@@ -405,6 +407,7 @@ def osworld_setup(
 
 
 register_views(app)
+register_sandboxes(app)
 
 
 def main() -> None:

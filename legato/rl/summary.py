@@ -15,6 +15,7 @@ from rich.text import Text
 
 from legato.desktop.osworld.catalogue import is_infeasible
 from legato.errors import SampleError
+from legato.rl.cost import estimate_cost
 from legato.rl.manifest import Manifest, RunPath, existing_run, read_manifest
 from legato.rl.record import Session, read_records, read_sessions
 from legato.rl.samples import rows
@@ -73,6 +74,10 @@ class Summary:
     with its last record."""
     rollouts_per_hour: float | None
     """Verdicts per hour of ``wall_s``."""
+    cost: float | None
+    """Estimate for all sandboxes (:mod:`legato.rl.cost`); ``None`` without a rate."""
+    cost_per_rollout: float | None
+    """``cost`` per verdict."""
     # time
     rollout_s: float
     """Sum of ``total_s``."""
@@ -195,10 +200,12 @@ class _Tally:
         infeasible = {
             task["task_id"] for task in manifest.tasks if is_infeasible(task.get("config") or {})
         }
-        wall = sum(
+        walls = [
             max(0.0, (s.ended_at or self.last_record.get(s.number, s.started_at)) - s.started_at)
             for s in sessions
-        )
+        ]
+        wall = sum(walls)
+        cost = estimate_cost(manifest, zip(sessions, walls, strict=True))
         groups = list(self.groups.values())
         wanted = manifest.group
         complete = None if wanted is None else sum(len(g) >= wanted for g in groups)
@@ -233,6 +240,8 @@ class _Tally:
             sessions=len(sessions),
             wall_s=wall,
             rollouts_per_hour=_ratio(3600 * len(rewards), wall),
+            cost=cost,
+            cost_per_rollout=None if cost is None else _ratio(cost, len(rewards)),
             rollout_s=total,
             phase_s=phases,
             phase_share={phase: s / total if total else 0.0 for phase, s in phases.items()},
@@ -295,6 +304,8 @@ def _time_lines(s: Summary) -> Iterable[tuple[str, str]]:
     sessions = f" in {s.sessions} sessions" if s.sessions > 1 else ""
     yield "wall clock", f"{s.wall_s:.1f} s{sessions}"
     yield "rollouts per hour", _number(s.rollouts_per_hour, "")
+    if s.cost is not None:
+        yield "sandboxes cost", f"{s.cost:.4g}, {_number(s.cost_per_rollout, '')} per verdict"
     for phase, seconds in s.phase_s.items():
         yield phase.removesuffix("_s"), f"{s.phase_share[phase]:6.1%}  {seconds:9.1f} s"
 

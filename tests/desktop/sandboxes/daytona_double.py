@@ -40,6 +40,8 @@ class Daytona(Provider):
                 Route("/api/sandbox/{id}/ports/{port:int}/preview-url", self._preview),
                 Route("/api/snapshots", self._build, methods=["POST"]),
                 Route("/api/snapshots/{name}", self._snapshot, methods=["GET"]),
+                Route("/api/snapshots/{name}/build-logs-url", self._logs_url),
+                Route("/api/logs", self._logs),
                 Route(f"{box}/process/execute", self._execute, methods=["POST"]),
                 Route(f"{box}/files/bulk-upload", self._upload, methods=["POST"]),
                 Route(f"{box}/files/bulk-download", self._download, methods=["POST"]),
@@ -149,6 +151,12 @@ class Daytona(Provider):
         if name not in self.images:
             return _error(404, f"Snapshot {name} not found")
         return JSONResponse(_snapshot(name, "active"))
+
+    async def _logs_url(self, request: Request) -> Response:
+        return JSONResponse({"url": f"http://{self.address}/api/logs"})
+
+    async def _logs(self, request: Request) -> Response:
+        return Response("installing packages\n")
 
     def _told(self, made: Made) -> dict[str, Any]:
         return {

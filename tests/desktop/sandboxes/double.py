@@ -90,6 +90,7 @@ class Provider:
         self.most_creating = 0
         """Sandboxes that were being created at the same time."""
         self._creating = 0
+        self._counting = threading.Lock()
         self._faults: deque[Fault] = deque()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -133,7 +134,12 @@ class Provider:
                 self._loop.call_soon_threadsafe(connection.transport.abort)
 
     def create(self, image: str, labels: dict[str, str], life_s: float, body: Any) -> Made:
+        with self._counting:
+            self._creating += 1
+            self.most_creating = max(self.most_creating, self._creating)
         machine = self.machines.create(labels, life_s=life_s, timeout=START_S)
+        with self._counting:
+            self._creating -= 1
         made = Made(machine.id, labels, image, body, polls=self.start_polls)
         self.made[machine.id] = made
         return made

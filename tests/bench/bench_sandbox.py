@@ -1,0 +1,81 @@
+"""Desktops in sandboxes, through doubles of Daytona and E2B on the loopback.
+
+The providers' own packages, 40 ms of injected latency for a round trip; how long a real provider
+takes to start a sandbox is not in these figures.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from legato.desktop.actions import Click
+from legato.desktop.contract import DesktopOptions
+from legato.desktop.sandboxes import desktop, providers
+from legato.desktop.sandboxes.desktop import SandboxDesktop
+from tests.desktop.sandboxes.conftest import DOUBLES, KEYS
+from tests.desktop.sandboxes.double import Provider
+
+LATENCY_S = 0.04
+STEPS = 12
+RESETS = 4
+
+
+def p50(call: Callable[[int], object], times: int) -> float:
+    """Median seconds of a call."""
+    taken = []
+    for i in range(times):
+        start = time.perf_counter()
+        call(i)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def step(made: SandboxDesktop, i: int) -> None:
+    made.act(Click(x=200 + 20 * (i % 10), y=200))
+    made.observe()
+
+
+def extra(double: Provider, call: Callable[[int], object]) -> float:
+    """Round trips of a call: what it takes longer by with latency, over the latency."""
+    double.latency = 0.0
+    near = p50(call, STEPS)
+    double.latency = LATENCY_S
+    return (p50(call, STEPS) - near) / LATENCY_S
+
+
+def figures(name: str, double: Provider) -> None:
+    what, bar = f"sandbox {name}", "at 40 ms of latency"
+    made: SandboxDesktop = providers.ours(name).make_desktop(DesktopOptions(), 0)
+    double.latency = LATENCY_S
+    try:
+        print(f"{what}: first lease, new sandbox: {p50(lambda _: made.prepare(), 1):.2f} s ({bar})")
+        again = p50(lambda _: made.prepare(), RESETS)
+        print(f"{what}: lease by fast reset in the kept sandbox p50: {again:.2f} s ({bar})")
+        made.act(Click(x=640, y=360))
+        # After a wait the screen is known already; this one asks.
+        look = extra(double, lambda _: made._session and made._session.display.screenshot())
+        print(f"{what}: screenshot, round trips: {look:.1f} (bar <= 1)")
+        steps = extra(double, lambda i: step(made, i))
+        print(f"{what}: click, wait and screenshot, round trips: {steps:.1f} (bar <= 2)")
+    finally:
+        made.close()
+
+
+def main() -> None:
+    for name, double_of in DOUBLES.items():
+        with double_of(KEYS[name]) as double:
+            os.environ.update(double.environment())
+            desktop.forget_checks()
+            double.images.add(providers.ours(name).image_name())
+            figures(name, double)
+
+
+if __name__ == "__main__":
+    main()
