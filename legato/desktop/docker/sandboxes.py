@@ -83,7 +83,8 @@ class DockerSandboxes(Sandboxes):
         env: Mapping[str, str] | None = None,
         timeout: float = 60.0,
     ) -> Output:
-        bounded = ["/usr/bin/timeout", f"--kill-after={_KILL_S:g}", f"{timeout:g}", *argv]
+        bounded = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", "/usr/bin/timeout"]
+        bounded += [f"--kill-after={_KILL_S:g}", f"{timeout:g}", *argv]
         api = self._engine.api
         with self._calls(id, "run a command"):
             run = api.exec_create(id, bounded, environment=dict(env or {}), user="0")["Id"]
@@ -161,12 +162,13 @@ class _Stream(AttachedStream):
 
     def __init__(self, sandboxes: DockerSandboxes, id: str, pid: str, response: Any) -> None:
         super().__init__(response)
-        self._end = lambda: sandboxes.execute(id, ["/bin/sh", "-c", f"kill -9 $(cat {pid})"])
+        self._sandboxes, self._id = sandboxes, id
+        self._kill = ["/bin/sh", "-c", f"kill -9 $(cat {pid})"]
 
     def close(self) -> None:
         super().close()
         with contextlib.suppress(EnvFailure):
-            self._end()
+            self._sandboxes.execute(self._id, self._kill)
 
 
 def _until(life_s: float) -> str:

@@ -237,6 +237,7 @@ class Guest:
                 rects, pixels = self._screen().changes()
                 told = {"watch": number, "rects": rects, "at": time.monotonic()}
                 told["requests"] = self._pending()
+                told["lost"] = self._lost()
                 if not rects:  # else nothing can be at rest yet, and this takes a while
                     told["seconds"] = self._busy.seconds()
             except (OSError, ValueError, RuntimeError) as e:
@@ -335,8 +336,11 @@ class Guest:
 
     def handle_lost(self, _: Request) -> Reply:
         """Names of what ended since :meth:`handle_begin` though not by the agent's doing."""
+        return Reply({"names": self._lost()})
+
+    def _lost(self) -> list[str]:
         self._processes.reap()
-        return Reply({"names": self._session.ended() + self._episode.lost()})
+        return self._session.ended() + self._episode.lost()
 
     def handle_process(self, request: Request) -> Reply:
         """How a launched program is doing."""

@@ -40,6 +40,8 @@ class RemoteGuest(GuestClient):
         self._screen: RemoteScreen | None = None
         self._watch = 0
         """Number of the latest watch."""
+        self._lost: list[str] | None = None
+        """What the latest watch told of at its end, until someone asked."""
         self._mux = Mux(stream, self._open_channel, first=True)
         super().__init__(self._mux.main, deadline_s=deadline_s)
 
@@ -70,6 +72,16 @@ class RemoteGuest(GuestClient):
     def clean(self) -> None:
         super().clean()
         self._servers.clear()
+        self._lost = None
+
+    def begin(self) -> None:
+        super().begin()
+        self._lost = None  # a watch of before
+
+    def lost(self) -> list[str]:
+        """Right after a watch this is known already."""
+        lost, self._lost = self._lost, None
+        return super().lost() if lost is None else lost
 
     def look(self) -> None:
         """Bring the screen up to now."""
@@ -98,6 +110,7 @@ class RemoteGuest(GuestClient):
         if "error" in told:
             raise failure("watch", told)
         self._see(told, pixels)
+        self._lost = told["lost"]
         return Look(told["at"], told.get("seconds"), told["requests"])
 
     def _reply(self, deadline: float) -> tuple[dict[str, Any], bytes, list[int]]:

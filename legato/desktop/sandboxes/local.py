@@ -66,7 +66,7 @@ class LocalSandboxes(Sandboxes):
             keeper = subprocess.Popen(
                 _command(info_in),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[info_in],
                 start_new_session=True,
@@ -78,11 +78,16 @@ class LocalSandboxes(Sandboxes):
             os.close(info_in)
         with os.fdopen(info) as told:
             said = told.read()
+        assert keeper.stdout is not None
+        # Its first process is told of before it is where it is to be.
+        up = keeper.stdout.readline()
         try:
-            pid = int(json.loads(said)["child-pid"])
+            pid = int(json.loads(said)["child-pid"]) if up else 0
         except (ValueError, KeyError):
+            pid = 0
+        if not pid:
             _, errors = keeper.communicate(timeout=START_S)
-            raise EnvFailure(f"bubblewrap failed: {errors.decode(errors='replace')}") from None
+            raise EnvFailure(f"bubblewrap failed: {errors.decode(errors='replace')}")
         sandbox = Sandbox(secrets.token_hex(8), dict(labels), time.time())
         timer = self._timer(sandbox.id, life_s)
         with self._guard:
@@ -241,7 +246,7 @@ def _command(info: int) -> list[str]:
         argv += ["--tmpfs", place]
     argv += ["--ro-bind-try", "/opt/google", "/opt/google"]
     argv += ["--ro-bind-try", "/var/cache/fontconfig", "/var/cache/fontconfig"]
-    return [*argv, "--", "/bin/cat"]
+    return [*argv, "--", "/bin/sh", "-c", "echo up; exec cat"]
 
 
 def _as(uid: int) -> dict[str, Any]:

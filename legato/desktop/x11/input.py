@@ -74,6 +74,8 @@ class Input:
         self._cancelled = cancelled
         self._keyboard = Keyboard(x, windows, busy_seconds, cancelled)
         self._last_press = (-math.inf, 0, 0)
+        self._pressed: tuple[int, int] | None = None
+        """Where a press is under way to the server."""
 
     def perform(self, action: AnyAction) -> None:
         check_on_screen(action, self._x.width, self._x.height)
@@ -116,6 +118,8 @@ class Input:
             case _:
                 raise ActionError(f"{action.action_type!r} is not something a desktop can do")
         self._x.sync()
+        if self._pressed is not None:
+            self._last_press, self._pressed = (time.monotonic(), *self._pressed), None
 
     def _click(self, point: tuple[int, int], button: int, times: int) -> None:
         then, x, y = self._last_press
@@ -127,9 +131,8 @@ class Input:
         for i in range(times):
             self._x.fake_input(BUTTON_PRESS, button, after_ms=APART_MS if i else 0)
             self._x.fake_input(BUTTON_RELEASE, button)
-        self._x.sync()
         if button == LEFT:
-            self._last_press = (time.monotonic(), *point)
+            self._pressed = point
 
     def _drag(self, points: Sequence[tuple[int, int]]) -> None:
         self._move(points[0])
