@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 
 try:
     use_config_groups()
-    from legato_verl import position_ids
+    from legato_verl import position_ids, trl_beside
 
     position_ids.fix()
+    trl_beside.settle()
     if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
         from legato_verl import cpu
 

@@ -324,9 +324,16 @@ def spread(wanted: int, offers: dict[str, int]) -> dict[str, int]:
 
 
 def pool_actor() -> Any:
-    """The cluster's pool, made on first use; it lives as long as the program that made it."""
+    """The cluster's pool, made on the node that asks first; it lives as long as who made it."""
+    here = ray.get_runtime_context().get_node_id()
     return (
         ray.remote(DesktopPool)
-        .options(name=NAME, get_if_exists=True, num_cpus=0, max_concurrency=CONCURRENCY)
+        .options(
+            name=NAME,
+            get_if_exists=True,
+            num_cpus=0,
+            max_concurrency=CONCURRENCY,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+        )
         .remote()
     )

@@ -175,10 +175,8 @@ class Recorder:
         return self._runs[mode]
 
 
-def recorder_actor(settings: Settings | None = None) -> Any:
-    """The program's recorder, on the node that asks first; ``settings`` make it."""
-    if settings is None:
-        return ray.get_actor(NAME)
+def recorder_actor(settings: Settings) -> Any:
+    """The program's recorder, made on the node that asks first."""
     here = ray.get_runtime_context().get_node_id()
     return (
         ray.remote(Recorder)

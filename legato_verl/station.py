@@ -52,6 +52,7 @@ class Station:
             image_max=settings.harness.image_max,
             **settings.harness.options,
         )
+        self._recorder = recorder_actor(settings)
         self._modes: dict[str, Mode] = {}
         self._opening: asyncio.Task[None] | None = None
 
@@ -102,7 +103,6 @@ class Station:
 
     async def give_up(self, why: str) -> None:
         """End the run, for a reason that no retry mends."""
-        await self._open()
         await self._recorder.give_up.remote(why)
 
     async def _open(self) -> None:
@@ -112,7 +112,6 @@ class Station:
 
     async def _connect(self) -> None:
         settings = self.settings
-        self._recorder = recorder_actor(settings)
         pool = pool_actor()
         owner = f"worker-{uuid.uuid4().hex[:8]}"
         await pool.enrol.remote(owner, ray.get_runtime_context().current_actor)

@@ -7,7 +7,6 @@ verl 0.9 lets a plugin bring the agent loop, and nothing that learns of a step. 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,6 @@ from legato_verl.advantage import given
 from legato_verl.metrics import mismatch
 from legato_verl.settings import ESTIMATOR
 from legato_verl.watch import Watch
-
-log = logging.getLogger(__name__)
 
 CALL_S = 300.0
 """Deadline of a call to an actor of ours."""
@@ -57,7 +54,7 @@ def _fit(trainer: Any, original: Callable[..., Any], manager: Any) -> None:
     finally:
         stats = ray.get(manager.pool.close.remote(), timeout=CALL_S)
         ray.get(manager.recorder.close.remote(), timeout=CALL_S)
-        log.info("desktops are closed; leases left: %d", stats["leased"])
+        print(f"legato: desktops are closed; leases left: {stats['leased']}", flush=True)
 
 
 def _compute_metrics(

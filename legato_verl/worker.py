@@ -65,13 +65,14 @@ class LegatoAgentLoopWorker(_Base):
         except LegatoError as e:
             log.error("group of prompt %s: %s", uid, e)
             await self._station.give_up(str(e))
-        except Exception as e:  # verl would wait forever for a prompt without an end
+        except Exception as e:
             log.exception("group of prompt %s", uid)
             await self._station.give_up(f"{type(e).__name__}: {e}")
-        await tq.async_kv_put(
-            key=uid, partition_id=mode, tag={"status": "finished" if done else "failure"}
-        )
-        await self._station.settled(uid)
+        finally:  # verl would wait forever for a prompt without an end
+            await tq.async_kv_put(
+                key=uid, partition_id=mode, tag={"status": "finished" if done else "failure"}
+            )
+            await self._station.settled(uid)
 
     async def _group(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], mode: Mode
