@@ -33,7 +33,8 @@ def outcome(groups: Sequence[GroupResult]) -> Figures:
         yield "reward", fmean(rewards)
         yield "reward_std", stdev(rewards) if len(rewards) > 1 else 0.0
         yield "success_rate", fmean(reward >= SUCCESS for reward in rewards)
-    yield "frac_reward_zero_std", fmean(even)
+    if even:
+        yield "frac_reward_zero_std", fmean(even)
     yield "rollout/verdicts", len(rewards)
     yield "rollout/short_groups", sum(group.short for group in groups)
     yield "rollout/refills", sum(group.refills for group in groups)
@@ -70,7 +71,8 @@ def effort(rollouts: Sequence[Rollout]) -> Figures:
         cached = sum(g.cached_tokens or 0 for g in told)
         yield "rollout/cache_hit_rate", cached / sum(g.prompt_tokens or 0 for g in told)
     versions = [(g.version, g.version_last or g.version) for g in generations]
-    yield "rollout/spans_versions", fmean(first != last for first, last in versions)
+    if versions:
+        yield "rollout/spans_versions", fmean(first != last for first, last in versions)
 
 
 def economy(rows: Sequence[Row], image_token_id: int) -> Figures:
