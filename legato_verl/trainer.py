@@ -112,5 +112,4 @@ def _extra_fields(batch: Any) -> list[dict[str, Any]]:
     data = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
     )
-    fields = data["extra_fields"].tolist()
-    return [getattr(field, "data", field) for field in fields]
+    return [getattr(field, "data", field) for field in data["extra_fields"]]

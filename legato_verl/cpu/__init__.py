@@ -15,6 +15,8 @@ ENVIRONMENT = {
     # Ray hides accelerators from actors that asked for none: here "GPU" is only a name
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray runs its workers at the lowest priority: beside other work they would hardly start
+    "RAY_worker_niceness": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # twenty seconds of compiling for the first request of a tiny model
     "TORCHDYNAMO_DISABLE": "1",
