@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from legato.desktop import image
 from legato.desktop.actions import Click
 from legato.desktop.contract import DesktopOptions
 from legato.desktop.sandboxes import desktop, providers
@@ -82,7 +83,7 @@ def main() -> None:
         with double_of(KEYS[name]) as double:
             os.environ.update(double.environment())
             desktop.forget_checks()
-            double.images.add(providers.ours(name).image_name())
+            double.images.add(image.plain_name())
             figures(name, double)
 
 

@@ -93,6 +93,11 @@ def write_context(directory: Path) -> None:
     (directory / "Dockerfile").write_text("\n".join(recipe) + "\n")
 
 
+def plain_name() -> str:
+    """Name of the image without the guest program where names have no slash and no tag."""
+    return f"{BASE_NAME.rpartition('/')[2]}-{base_tag()}"
+
+
 def steps() -> list[str]:
     """The base, and the commands that make it into the image without the guest program.
 

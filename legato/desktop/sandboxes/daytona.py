@@ -51,7 +51,7 @@ class DaytonaSandboxes(PortSandboxes):
     kind = "daytona"
 
     def __init__(self, options: DaytonaOptions) -> None:
-        self._image = options.image or image_name()
+        self._image = options.image or image.plain_name()
         self._client = _client()
         self._known: dict[str, sdk.Sandbox] = {}
 
@@ -156,13 +156,9 @@ def connect() -> DaytonaSandboxes:
     return DaytonaSandboxes(DaytonaOptions())
 
 
-def image_name() -> str:
-    return f"{image.BASE_NAME}-{image.base_tag()}"
-
-
 def make_image(say: Callable[[str], None], *, cpus: int, memory_gib: int, disk_gib: int) -> str:
     """Have Daytona build the snapshot from the package list; returns its name."""
-    client, name = _client(), image_name()
+    client, name = _client(), image.plain_name()
     with contextlib.suppress(SandboxGone), _told("look for the snapshot"):
         found = client.snapshot.get(name)
         if found.state == "active":

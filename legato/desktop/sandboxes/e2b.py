@@ -47,7 +47,7 @@ class E2BSandboxes(PortSandboxes):
     kind = "e2b"
 
     def __init__(self, options: E2BOptions) -> None:
-        self._template = options.image or image_name()
+        self._template = options.image or image.plain_name()
         environment.key(KEY)
         self._known: dict[str, sdk.Sandbox] = {}
 
@@ -156,14 +156,10 @@ def connect() -> E2BSandboxes:
     return E2BSandboxes(E2BOptions())
 
 
-def image_name() -> str:
-    return f"{image.BASE_NAME}-{image.base_tag()}"
-
-
 def make_image(say: Callable[[str], None], *, cpus: int, memory_gib: int, disk_gib: int) -> str:
     """Have E2B build the template from the package list; returns its name."""
     environment.key(KEY)
-    name = image_name()
+    name = image.plain_name()
     with _told("build the template"):
         if sdk.Template.exists(name, request_timeout=CALL_S):
             return name

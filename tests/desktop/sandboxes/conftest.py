@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from legato.desktop.sandboxes import desktop, providers
+from legato.desktop import image
+from legato.desktop.sandboxes import desktop
 from tests.desktop.sandboxes.daytona_double import Daytona
 from tests.desktop.sandboxes.double import Provider
 from tests.desktop.sandboxes.e2b_double import E2B
@@ -31,5 +32,5 @@ def provider(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         for variable, value in double.environment().items():
             monkeypatch.setenv(variable, value)
         desktop.forget_checks()
-        double.images.add(providers.ours(name).image_name())
+        double.images.add(image.plain_name())
         yield double

@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from legato.desktop import image
 from legato.desktop.sandboxes import conformance, owner, providers
 from legato.desktop.sandboxes.contract import Sandbox
 from legato.errors import ConfigError, EnvFailure
@@ -142,16 +143,16 @@ def test_list_and_reap_touch_only_ours(name: str, provider: Provider) -> None:
 
 def test_the_image_is_built_once_from_the_package_list(name: str, provider: Provider) -> None:
     provider.images.clear()
-    image = providers.ours(name).image_name()
+    built = image.plain_name()
     done = legato("sandbox-image", name, "--cpus", 4)
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1] == image
-    recipe = json.dumps(provider.recipes[image])
+    assert done.stdout.splitlines()[-1] == built
+    recipe = json.dumps(provider.recipes[built])
     assert "apt-get install" in recipe
     assert "xvfb" in recipe
     assert "bubblewrap" in recipe
     asked = len(provider.requests)
-    assert legato("sandbox-image", name).stdout.splitlines() == [image]
+    assert legato("sandbox-image", name).stdout.splitlines() == [built]
     assert not [1 for method, _ in provider.requests[asked:] if method == "POST"]
 
 

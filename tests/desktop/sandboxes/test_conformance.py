@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from legato.desktop import image
 from legato.desktop.sandboxes import conformance, providers
 from legato.desktop.sandboxes.contract import Sandboxes
 from legato.desktop.sandboxes.local import LocalSandboxes
@@ -26,7 +27,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[conformance.Subject]:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             for variable, value in double.environment().items():
                 patch.setenv(variable, value)
-            double.images.add(providers.ours(name).image_name())
+            double.images.add(image.plain_name())
             sandboxes = providers.connect(name)
         stack.callback(sandboxes.close)
         sandboxes.check()
