@@ -58,6 +58,7 @@ def collect(
     env_retries: int = 1,
     min_group: int = 2,
     seed: int | None = None,
+    infeasible: bool = True,
     harness: HarnessConfig | str = "qwen3_5",
     sampling: SamplingConfig | None = None,
     desktop: DesktopConfig | None = None,
@@ -88,6 +89,7 @@ def collect(
             env_retries=env_retries,
             min_group=min_group,
             seed=seed,
+            infeasible=infeasible,
         ),
     )
     return run_collect(tasks, settings, out=out, observer=observer)
