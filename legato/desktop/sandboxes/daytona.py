@@ -174,12 +174,11 @@ def make_image(say: Callable[[str], None], *, cpus: int, memory_gib: int, disk_g
 
 
 def _client() -> sdk.Daytona:
-    # All three given: it would look for what is missing in files named .env as well.
     return sdk.Daytona(
         sdk.DaytonaConfig(
             api_key=environment.key(KEY),
             api_url=os.environ.get("DAYTONA_API_URL") or API_URL,
-            target=os.environ.get("DAYTONA_TARGET") or "us",
+            target=os.environ.get("DAYTONA_TARGET") or None,
         )
     )
 
