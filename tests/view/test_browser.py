@@ -75,6 +75,21 @@ def test_every_page_fits_the_window_and_can_be_read(
         assert np.ptp(seen) > 100
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_token_of_any_probability_can_be_read(
+    dark: bool, site: str, browser: Browser, fake_run: Path
+) -> None:
+    browser.look(*SIZES[0], dark=dark)
+    open_page(browser, site, pages(fake_run)[3])
+    browser.eval(
+        "for (let p = 0; p < 8; p++) { const token = document.createElement('span');"
+        " token.className = 'token p' + p; token.textContent = 'word';"
+        " document.querySelector('.tokens').append(token); }"
+    )
+    assert browser.eval("document.querySelectorAll('.tokens .token').length") >= 8
+    assert browser.eval(_LOW_CONTRAST) == []
+
+
 # Texts whose colour is too close to that of the background (WCAG 2: 4.5, and 3 for large text).
 _LOW_CONTRAST = """(() => {
   const rgb = (c) => (c.match(/[\\d.]+/g) || []).map(Number);

@@ -57,7 +57,10 @@ def evaluator(func: Any, result: Any = TEXT, expected: Any = None) -> dict[str, 
             evaluator("compare_image_text", {"type": "vm_file", "path": NOTES, "dest": "a"}),
             "the package 'easyocr' is not installed",
         ),
-        (evaluator("check_json", expected=_rule("x")), "the evaluator failed: "),
+        (
+            evaluator("exact_match", expected={"type": "rule", "rules": {"unlike": "x"}}),
+            "the evaluator failed: ",
+        ),
     ],
 )
 def test_an_evaluator_without_a_verdict(
