@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.utils.tensordict_utils import get_non_tensor_data
 
 from legato_verl import advantage as _advantage  # noqa: F401 - registers the estimator
 from legato_verl import trainer
@@ -58,7 +59,7 @@ class LegatoAgentLoopManager(AgentLoopManagerTQ):
 
     def generate_sequences(self, prompts: Any) -> None:
         """Deal the prompts out; returns when the workers have begun."""
-        partition = "val" if prompts.get("validate") else "train"
+        partition = "val" if get_non_tensor_data(prompts, "validate", False) else "train"
         self._sent = [sent for sent in self._sent if self._open(sent)]
         chunks = prompts.chunk(len(self.agent_loop_workers))
         fresh = [_Sent(number, chunk, partition) for number, chunk in enumerate(chunks)]

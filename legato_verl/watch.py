@@ -2,7 +2,7 @@
 
 A thread beside the trainer's waits for the end of every agent-loop worker and model server, asks
 the servers whether their engines live, and listens to what workers report as hopeless. A worker is
-replaced. Anything else raises :class:`~legato.errors.PolicyFailure`, or what was reported, in the
+replaced. Anything else raises :class:`Hopeless`, with what was found or reported, in the
 trainer's own thread, wherever it waits; a trainer that does not notice is ended with its process.
 """
 
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 import ray
@@ -57,14 +57,21 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._over.set()
         signal.signal(SIGNAL, self._before)
+        if self._why is not None and isinstance(error, KeyboardInterrupt):
+            raise Hopeless(self._why) from None
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
+        # ray.get swallows whatever else a signal's handler raises while it waits
         if not self._over.is_set():
-            self._over.set()
-            raise Hopeless(self._why or "the run cannot go on")
+            raise KeyboardInterrupt(self._why)
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -88,7 +95,8 @@ class Watch:
             while ended:
                 ref = ended.pop()
                 if ref is verdict or ref == verdict:
-                    return str(ray.get(ref))
+                    # workers see a dead engine as lost rollouts, and may tell before it is asked
+                    return self._dead_server() or str(ray.get(ref))
                 if ref in asked:
                     problem = _answer(ref, asked.pop(ref))
                     if problem is not None:
@@ -97,6 +105,14 @@ class Watch:
                     number = stays.pop(ref)
                     self._manager.replace(number)
                     stays[self._manager.agent_loop_workers[number].stay.remote()] = number
+        return None
+
+    def _dead_server(self) -> str | None:
+        for name, handle in self._servers.items():
+            ref = handle.__ray_call__.remote(engine_problem)
+            answered, _ = ray.wait([ref], timeout=LOOK_S)
+            if answered and (problem := _answer(ref, name)) is not None:
+                return problem
         return None
 
     def _end(self, why: str | None) -> None:

@@ -30,8 +30,9 @@ def enable() -> None:
     """Prepare this process. Idempotent."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from legato_verl.cpu import gloo, platform, vllm_weights
+    from legato_verl.cpu import gloo, pageable, platform, vllm_weights
 
     platform.register()
     gloo.use()
+    pageable.use()
     vllm_weights.keep()
