@@ -65,7 +65,7 @@ def main() -> None:
         told["seen"] = "settings" in look.stdout or "confined" in look.stdout
         server = next(r for r in machine._owned)._process.pid  # type: ignore[attr-defined]
         told["server"] = uid_of(server)
-        told["agent"] = uid_of(desktop._sandbox.first_pid)  # type: ignore[union-attr]
+        told["agent"] = uid_of(desktop._box.first_pid)  # type: ignore[union-attr]
         told["answers"] = post(machine, "", requests)
         told["forged"] = stage.verdict([Done()]).reward
     finally:
