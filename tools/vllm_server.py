@@ -130,7 +130,9 @@ class VllmServer:
                 stderr=subprocess.STDOUT,
                 env=os.environ | ENVIRONMENT,
                 pass_fds=[info_write],
-                start_new_session=True,  # Ctrl-C is for the owner, who then stops the server
+                # Ctrl-C is for the owner, who then stops the server. A session of its own would
+                # be scheduled as a group of its own (autogroup), which starves its clients.
+                process_group=0,
             )
             os.close(info_write)
             try:
