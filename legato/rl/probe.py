@@ -43,9 +43,6 @@ OPENINGS = (
 ABORT_DEADLINE = 10.0
 """Seconds a server gets to start, and then to drop, the request that is given up."""
 
-SETTLE_S = 2.0
-"""Seconds a server gets to count down what it has answered; others may keep it busy."""
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -266,8 +263,6 @@ class _Probe:
         if idle is None:
             self.report.add("abort", "note", "cannot be seen: the server has no vLLM /metrics")
             return
-        # The count may still hold the request before; it is written after the reply is sent.
-        idle = await self.lowest(idle)
         prompt = self.prompt(OPENINGS[2])
         call = asyncio.create_task(
             self.policy.ask(prompt, self.short(2048), ignore_eos=True, min_tokens=2048)
@@ -296,14 +291,6 @@ class _Probe:
         except TimeoutError:
             return False
         return True
-
-    async def lowest(self, seen: float) -> float:
-        """The lowest count within :data:`SETTLE_S`; at once if that is none."""
-        until = asyncio.get_running_loop().time() + SETTLE_S
-        while seen > 0 and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(0.05)
-            seen = min(seen, await self.running() or 0.0)
-        return seen
 
     async def running(self) -> float | None:
         """Requests running at the server, by its metrics; ``None`` if it has none."""

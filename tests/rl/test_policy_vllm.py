@@ -198,13 +198,6 @@ LONG = Sampling(max_tokens=3900)
 CALLS = 3
 
 
-def seen_to_stop(generated: float) -> None:
-    """Calls that go on are answered in full."""
-    if generated >= CALLS * LONG.max_tokens:
-        # With two processors vLLM may look at its connections only when it is done generating.
-        pytest.xfail("this server did not notice in time that its callers had gone")
-
-
 async def nothing_runs(policy: HttpPolicy) -> bool:
     return await metric(policy, "num_requests_running") == 0
 
@@ -230,7 +223,7 @@ def test_a_call_that_is_cancelled_is_aborted(vllm: Vllm, tokenizer: HFTokenizer,
         assert all(isinstance(end, asyncio.CancelledError) for end in ends)
         await until(lambda: nothing_runs(policy))
         generated = await metric(policy, "generation_tokens_total") - before
-        seen_to_stop(generated)
+        assert generated < 2 * LONG.max_tokens
 
     use(vllm, tokenizer, work, api=api)
 
@@ -250,7 +243,7 @@ def test_a_call_that_runs_out_of_time_is_aborted(
         assert all(isinstance(end, PolicyFailure) for end in ends)
         await until(lambda: nothing_runs(policy))
         generated = await metric(policy, "generation_tokens_total") - before
-        seen_to_stop(generated)
+        assert generated < 2 * LONG.max_tokens
         asked = await metric(policy, "prompt_tokens_total") - asked
         return asked == CALLS * len(prompt.token_ids)
 
