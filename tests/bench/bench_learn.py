@@ -1,6 +1,6 @@
 """Does it learn? Held-out success before and after GRPO, and the control that must not rise.
 
-    python tests/bench/bench_learn.py [--seeds 0 1 2] [--task press] [--out DIR]
+    python tests/bench/bench_learn.py [--seeds 0 1 2] [--control 0] [--task press] [--out DIR]
 
 Every seed is a warm start and a run of its own on real desktops with a real server; the control
 is the same run with the rewards shuffled inside each group. The curves of all runs, good or bad,
@@ -12,7 +12,6 @@ than the demo has, by default.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import sys
 import time
@@ -53,17 +52,16 @@ def rise_interval(learned: Learned) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--task", choices=sorted(TITLES), default="press")
-    parser.add_argument("--without-control", action="store_true")
-    parser.add_argument("--only-control", action="store_true")
+    parser.add_argument("--control", type=int, nargs="*", default=[0], help="seeds of the control")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--updates", type=int, default=200, help="two for every 32 rollouts")
     args = parser.parse_args()
     out: Path = args.out or REPO / "runs" / time.strftime("bench-learn-%Y%m%d-%H%M%S")
-    kinds = [False] * (not args.only_control) + [True] * (not args.without_control)
+    runs = [(seed, False) for seed in args.seeds] + [(seed, True) for seed in args.control]
     curves = {}
-    for shuffled, seed in itertools.product(kinds, args.seeds):
+    for seed, shuffled in runs:
         kind = f"{args.task} seed {seed}{' shuffled' if shuffled else ''}"
         folder = out / kind.replace(" ", "-")
         learned = read_learned(folder) or learn(
