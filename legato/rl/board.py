@@ -14,6 +14,9 @@ from legato.rl.types import VERDICTS, Rollout, Status
 
 REPLY_CHARS = 400
 """How much of the last reply a snapshot carries."""
+NAMED_S = 5.0
+"""How long a screenshot can be had after the last snapshot that names it: a desktop may go on to
+the next one before a viewer has asked for the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Board(Silent):
         """Tries lost to infrastructure, by kind."""
         self.statuses: Counter[str] = Counter()
         self._began = time.monotonic()
+        self._named: dict[str, tuple[float, bytes]] = {}
+        """When a screenshot was named, and its PNG, by hash. Empty unless somebody looks."""
 
     def batch_started(self, groups: int, verdicts: int, done: int) -> None:
         self.batches += 1
@@ -108,7 +113,9 @@ class Board(Silent):
 
     def snapshot(self) -> dict[str, Any]:
         """The board as JSON, its screenshots by hash (:meth:`png` has their bytes)."""
+        self._name_shots()
         return {
+            "title": self.title,
             "batch": self.batches,
             "groups": self.groups,
             "groups_done": self.groups_done,
@@ -124,12 +131,18 @@ class Board(Silent):
         }
 
     def png(self, sha256: str) -> bytes | None:
-        """The screenshot of that hash, if a desktop still shows it."""
+        """The screenshot of that hash, if a snapshot named it within :data:`NAMED_S`."""
+        _, png = self._named.get(sha256, (0.0, None))
+        return png
+
+    def _name_shots(self) -> None:
+        now = time.monotonic()
+        named = {name: kept for name, kept in self._named.items() if now - kept[0] < NAMED_S}
         for doing in self.desktops.values():
             shot = doing.rollout.final_screenshot
-            if shot is not None and shot.sha256 == sha256:
-                return shot.png
-        return None
+            if shot is not None:
+                named[shot.sha256] = (now, shot.png)
+        self._named = named
 
 
 def _desktop(slot: int, doing: Doing) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Nothing is written or encoded unless somebody asks, and what is gone with its pr
 most a dead socket behind. ``RUN_DIR/live/<pid>.<n>.sock`` takes one line per connection::
 
     state\\n           -> the board's snapshot as JSON
-    shot <sha256>\\n   -> the PNG of a screenshot that the snapshot names; empty if it is gone
+    shot <sha256>\\n   -> the PNG of a screenshot that a snapshot named just now; else empty
 
 The folder is open to its owner only.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ def rollout_detail(
     names = list(dict.fromkeys(name for step in record["steps"] for name in step["request"]))
     number = {name: index for index, name in enumerate(names)}
     by_step = {gap.step: gap for gap in gaps or ()}
+    messages = [_message(stored, name) for name in names]
     return {
         **{key: value for key, value in record.items() if key not in ("schema", "steps")},
-        "instruction": _instruction(manifest, record["task_id"]),
+        "instruction": _instruction(manifest, record["task_id"]) or _first_words(messages),
         "screen": screen_of(manifest),
-        "messages": [_message(stored, name) for name in names],
+        "messages": messages,
         "steps": [
             {
                 **_step(step, spelling),
@@ -60,6 +61,15 @@ def _instruction(manifest: Manifest, task_id: str) -> str | None:
     for task in manifest.tasks:
         if task.get("task_id") == task_id:
             return str(task.get("instruction", ""))
+    return None
+
+
+def _first_words(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the policy was told first: tasks that stream in from a trainer are in no manifest."""
+    for message in messages:
+        if message["role"] == "user":
+            texts = (part["text"].strip() for part in message["parts"] if "text" in part)
+            return "\n".join(filter(None, texts)) or None
     return None
 
 

@@ -8,12 +8,13 @@ import re
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from legato.rl.board import Board
+from legato.rl.board import NAMED_S, Board
 from legato.rl.driver import GroupResult
 from legato.rl.observer import Phase, Silent
 from legato.rl.progress import LiveTable, PlainLines, make_progress, tally
@@ -116,6 +117,33 @@ def test_a_viewer_gets_the_board_and_its_pictures(tmp_path: Path) -> None:
         assert sockets(tmp_path) == []
 
     asyncio.run(look())
+
+
+def test_a_picture_that_was_named_is_there_when_its_desktop_has_gone_on() -> None:
+    board = Board()
+    rollout = under_way()
+    shot = rollout.final_screenshot
+    assert shot is not None
+    board.phase_began(rollout, "model")
+    assert board.png(shot.sha256) is None
+    board.snapshot()
+    board.phase_began(rollout, "ended")
+    board.snapshot()
+    assert board.png(shot.sha256) == shot.png
+
+
+def test_pictures_named_long_ago_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Board()
+    rollout = under_way()
+    shot = rollout.final_screenshot
+    assert shot is not None
+    board.phase_began(rollout, "model")
+    board.snapshot()
+    board.phase_began(rollout, "ended")
+    later = time.monotonic() + NAMED_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    board.snapshot()
+    assert board.png(shot.sha256) is None
 
 
 def test_several_boards_of_one_run_are_told_apart(tmp_path: Path) -> None:

@@ -163,6 +163,23 @@ def test_filters_narrow_the_table_and_stand_in_the_address(
     assert browser.eval("document.querySelector('select[name=task]').value") == task
 
 
+def test_tasks_that_differ_by_their_number_are_seen_as_one_kind(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
+        for number, (task_id, reward) in enumerate(
+            [("suite/press/7", 1.0), ("suite/press/11", 0.0), ("suite/drag", 1.0)]
+        ):
+            run.append(make_rollout(group_id=f"g{number}", task_id=task_id, reward=reward))
+    open_page(browser, write_site([run.path], tmp_path / "view").as_uri(), "/run/0")
+    bars = browser.eval("[...document.querySelectorAll('.bars')].map((b) => b.innerText)")
+    assert any("suite/press/*" in text and "50%" in text for text in bars)
+    _choose(browser, "task", "suite/press/*")
+    assert _listed(browser) == ["g0/0", "g1/0"]
+    _choose(browser, "task", "suite/press/11")
+    assert _listed(browser) == ["g1/0"]
+
+
 def test_replies_are_searched(address: str, browser: Browser, fake_run: Path) -> None:
     wanted = [
         r["rollout_id"]

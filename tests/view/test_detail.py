@@ -72,6 +72,19 @@ def test_a_damaged_message_says_so_in_its_place(tmp_path: Path) -> None:
     assert detail["messages"][1]["role"] == "user"
 
 
+def test_the_instruction_is_known_without_a_manifest_that_names_it(tmp_path: Path) -> None:
+    with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
+        run.append(make_rollout(steps=1))
+    (record,) = read_records(run.path)
+    (detail,) = details(run.path)
+    sent = load_request(run.path, record, 0)
+    first = next(m["content"] for m in sent if m["role"] == "user")
+    assert isinstance(first, list)
+    assert detail["instruction"] in [part.get("text") for part in first]
+    named = Manifest(tasks=[{"task_id": record["task_id"], "instruction": "Press B"}])
+    assert rollout_detail(run.path, named, record)["instruction"] == "Press B"
+
+
 def test_gaps_stand_at_their_steps(tmp_path: Path) -> None:
     with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
         run.append(make_rollout(steps=3))

@@ -32,11 +32,12 @@ const legato = {};
     share === null || share === undefined || !Number.isFinite(share)
       ? "–" : `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)}%`;
 
+  // Figure and unit stay on one line.
   legato.seconds = (s) => {
     if (s === null || s === undefined || !Number.isFinite(s)) return "–";
-    if (s < 1) return `${Math.round(1000 * s)} ms`;
-    if (s < 120) return `${s.toFixed(1)} s`;
-    return s < 7200 ? `${(s / 60).toFixed(1)} min` : `${(s / 3600).toFixed(1)} h`;
+    if (s < 1) return `${Math.round(1000 * s)}\u00a0ms`;
+    if (s < 120) return `${s.toFixed(1)}\u00a0s`;
+    return s < 7200 ? `${(s / 60).toFixed(1)}\u00a0min` : `${(s / 3600).toFixed(1)}\u00a0h`;
   };
 
   legato.moment = (unix) =>

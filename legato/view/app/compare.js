@@ -22,10 +22,11 @@
           : (fb[key] >= fa[key] ? "+" : "−") + format(Math.abs(fb[key] - fa[key])))))));
   }
 
-  function tasks(a, b) {
-    const of = [a, b].map((run) => legato.byKey(verdictsOf(run), (r) => r.task_id));
-    const names = [...new Set([...of[0].keys(), ...of[1].keys()])];
-    const lines = names.map((name) => {
+  const taskNames = (a, b, key) => [...new Set([...verdictsOf(a), ...verdictsOf(b)].map((r) => key(r.task_id)))];
+
+  function tasks(a, b, key) {
+    const of = [a, b].map((run) => legato.byKey(verdictsOf(run), (r) => key(r.task_id)));
+    const lines = taskNames(a, b, key).map((name) => {
       const rows = of.map((tasksOf) => tasksOf.get(name) || []);
       const rates = rows.map(success), rewards = rows.map((r) => legato.mean(r.map((x) => x.reward)));
       const change = rewards.includes(null) ? null : rewards[1] - rewards[0];
@@ -77,12 +78,14 @@
     };
     walk(a.settings, b.settings, "");
     if (!differing.length) return legato.empty("the same");
-    return h("table", {}, h("tbody", {}, differing.map(([name, x, y]) =>
+    return h("table", { class: "settings" }, h("tbody", {}, differing.map(([name, x, y]) =>
       h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, x ?? "–"), h("td", {}, y ?? "–")))));
   }
 
   legato.comparePage = async (first, second) => {
     const [a, b] = await Promise.all([legato.run(first), legato.run(second)]);
+    const same = (taskId) => taskId;
+    const byKind = taskNames(a, b, legato.taskKind).length < taskNames(a, b, same).length;
     return {
       title: `${a.name} and ${b.name}`,
       crumbs: [[legato.link("compare", first, second), `${a.name} and ${b.name}`]],
@@ -92,7 +95,9 @@
         legato.section("Where the time went", times(a), times(b),
           legato.legend(a.phases.map((name) => legato.PHASES[name]))),
         legato.section("Settings that differ", settings(a, b))),
-      h("section", { class: "card wide" }, h("h2", {}, "By task, worst change first"), tasks(a, b))],
+      byKind ? h("section", { class: "card wide" },
+        h("h2", {}, "By kind of task"), tasks(a, b, legato.taskKind)) : null,
+      h("section", { class: "card wide" }, h("h2", {}, "By task, worst change first"), tasks(a, b, same))],
     };
   };
 })();

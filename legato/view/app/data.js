@@ -5,7 +5,7 @@
   const KEPT = 24; // rollouts kept in memory; the rest is loaded again when it is looked at
   const waiting = new Map();
   const cache = new Map();
-  let version = 0;
+  const reads = new Map(); // how often a run was begun anew, by its key
 
   legato.deliver = (name, json) => {
     const entry = waiting.get(name);
@@ -14,11 +14,12 @@
     entry.resolve(JSON.parse(json));
   };
 
-  function fetchScript(name, fresh) {
+  function fetchScript(name) {
+    const again = reads.get(name.split("/")[0]);
     return new Promise((resolve, reject) => {
       waiting.set(name, { resolve, reject });
       const script = legato.h("script", {
-        src: `data/${name}.js` + (fresh ? `?v=${++version}` : ""),
+        src: `data/${name}.js` + (again ? `?v=${again}` : ""),
         onload: () => script.remove(),
         onerror: () => {
           script.remove();
@@ -30,14 +31,14 @@
     });
   }
 
-  legato.load = (name, { fresh = false } = {}) => {
-    if (!fresh && cache.has(name)) {
+  legato.load = (name) => {
+    if (cache.has(name)) {
       const found = cache.get(name);
       cache.delete(name);
       cache.set(name, found); // the most recently used one last
       return found;
     }
-    const promise = fetchScript(name, fresh);
+    const promise = fetchScript(name);
     cache.set(name, promise);
     promise.catch(() => cache.delete(name));
     const rollouts = [...cache.keys()].filter((key) => key.includes("/rollout-"));
@@ -67,16 +68,23 @@
 
   const runs = new Map();
 
-  legato.run = async (key, options) => {
+  legato.run = async (key) => {
     const { runs: known } = await legato.load("runs");
     if (!known[key]) throw new Error(`there is no run ${key} here`);
-    if (options && options.fresh) runs.delete(key);
     if (!runs.has(key)) {
-      const loading = legato.load(`${key}/index`, options);
+      const loading = legato.load(`${key}/index`);
       runs.set(key, loading.then((index) => toRun(String(key), known[key].name, index)));
       runs.get(key).catch(() => runs.delete(key));
     }
     return runs.get(key);
+  };
+
+  // Forgets what was read of a run that holds more records by now: the next look reads it anew.
+  legato.grown = async (key, records) => {
+    if (!runs.has(key) || (await runs.get(key)).rows.length >= records) return;
+    runs.delete(key);
+    for (const name of [...cache.keys()]) if (name.startsWith(`${key}/`)) cache.delete(name);
+    reads.set(key, (reads.get(key) || 0) + 1);
   };
 
   legato.rollout = (run, row) => legato.load(`${run.key}/rollout-${row.n}`);

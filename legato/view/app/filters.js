@@ -13,6 +13,9 @@
     sort: query.get("sort") || "",
   });
 
+  // Tasks that differ by their number alone are of one kind: "suite/task/17" of "suite/task/*".
+  legato.taskKind = (taskId) => taskId.replace(/\d+$/, "*");
+
   const REWARDS = {
     "1": ["success (1)", (r) => r !== null && r >= 1],
     part: ["partial", (r) => r !== null && r > 0 && r < 1],
@@ -41,7 +44,7 @@
   legato.filtered = (run, filters, hits) => {
     const rows = run.rows.filter((row) =>
       (!filters.status || row.status === filters.status)
-      && (!filters.task || row.task_id === filters.task)
+      && (!filters.task || row.task_id === filters.task || legato.taskKind(row.task_id) === filters.task)
       && (!REWARDS[filters.reward] || REWARDS[filters.reward][1](row.reward))
       && (!ERRORS[filters.error] || ERRORS[filters.error][1](row))
       && (!hits || hits.has(row.n)));
@@ -63,6 +66,12 @@
     return [...counts].sort().map(([value, n]) => [value, `${value} (${n})`]);
   };
 
+  const tasks = (run) => {
+    const each = counted(run.rows.map((r) => r.task_id));
+    const kinds = counted(run.rows.map((r) => legato.taskKind(r.task_id)));
+    return kinds.length < each.length ? [...kinds, ...each] : each;
+  };
+
   legato.filterBar = (run, filters, change) => {
     const box = h("input", {
       type: "search", name: "text", value: filters.text, placeholder: "text in replies  ( / )",
@@ -70,7 +79,7 @@
     });
     return h("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); box.blur(); } },
       choice("status", "status", [["", "all"], ...counted(run.rows.map((r) => r.status))], filters.status, change),
-      choice("task", "task", [["", "all"], ...counted(run.rows.map((r) => r.task_id))], filters.task, change),
+      choice("task", "task", [["", "all"], ...tasks(run)], filters.task, change),
       choice("reward", "reward", [["", "all"], ...named(REWARDS)], filters.reward, change),
       choice("error", "error", [["", "all"], ...named(ERRORS)], filters.error, change),
       choice("sort", "sort", named(SORTS), filters.sort, change),

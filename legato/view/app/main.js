@@ -35,11 +35,7 @@
     try {
       const { runs, live } = await legato.load("runs");
       const next = await route(path.split("/").map(decodeURIComponent), new URLSearchParams(query || ""));
-      if (mine !== turn) {
-        if (next.left) next.left();
-        return;
-      }
-      if (page && page.left) page.left();
+      if (mine !== turn) return;
       page = next;
       document.title = `${page.title} · legato`;
       const home = h("a", { class: "home", href: "#/" }, "legato");
@@ -55,6 +51,13 @@
       if (mine === turn) legato.fail(error);
     }
   }
+
+  // The page once more, from what is known by now, scrolled to where it is.
+  legato.reopen = async () => {
+    const at = window.scrollY;
+    await open();
+    window.scrollTo(0, at);
+  };
 
   function help() {
     const dialog = document.querySelector("dialog");
@@ -81,4 +84,5 @@
   window.addEventListener("hashchange", open);
   window.addEventListener("keydown", press);
   open();
+  legato.load("runs").then(({ live }) => live && legato.follow(() => page), legato.fail);
 })();

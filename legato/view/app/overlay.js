@@ -3,6 +3,7 @@
 // A screenshot with actions drawn on it. The drawing is in screen pixels, whatever the picture's.
 (() => {
   const { h, svg } = legato;
+  const SMALL = 320;
   const RINGS = { double_click: 2, triple_click: 3 };
   const ARROWS = { up: [0, -1], down: [0, 1], left: [-1, 0], right: [1, 0] };
 
@@ -59,10 +60,10 @@
     return note ? [...rings, ...words(note, x + 14 * unit, y - 12 * unit, unit, "start")] : rings;
   }
 
-  // actions: as in a record; screen: [width, height] or null for the picture's own pixels
-  legato.overlay = (actions, screen) => {
+  // actions: as in a record; screen: [width, height] in pixels; wide: pixels across of the picture
+  legato.overlay = (actions, screen, wide) => {
     const [width, height] = screen;
-    const unit = width / 640;
+    const unit = width / (wide > SMALL ? 640 : 360); // or a mark on a small picture is not seen
     const root = svg("svg", {
       class: "overlay", viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true",
     });
@@ -93,7 +94,7 @@
   legato.shown = (run, image, actions, screen, alt, wide = 320) => {
     if (!image) return h("div", { class: "shot" }, h("span", { class: "no-picture" }, "no picture"));
     const box = h("div", { class: "shot", style: legato.ratio(image) }, picture(run, image, alt, wide));
-    if (actions.length) box.append(legato.overlay(actions, screen || [image.width, image.height]));
+    if (actions.length) box.append(legato.overlay(actions, screen || [image.width, image.height], wide));
     return box;
   };
 

@@ -81,9 +81,18 @@
     return h("div", { class: "scroller" }, table, end);
   }
 
+  // Replaces the figures and charts; lists in them stay scrolled to where they are.
+  function showCharts(place, run) {
+    const tops = [...place.querySelectorAll(".tall")].map((list) => list.scrollTop);
+    place.replaceChildren(legato.figureTiles(run), legato.runCharts(run));
+    place.querySelectorAll(".tall").forEach((list, i) => { list.scrollTop = tops[i] || 0; });
+  }
+
   legato.runPage = async (key, query) => {
     const run = await legato.run(key);
     const filters = legato.readFilters(query);
+    const charts = h("div", { class: "stacked" });
+    const news = h("div", {});
     const place = h("div", {});
     const count = h("span", { class: "count" });
     let asked = 0;
@@ -108,15 +117,26 @@
     };
     const searching = refresh();
     if (searching) searching.catch(legato.fail);
+    showCharts(charts, run);
+    // Figures follow by themselves; the table, which may be being read, when it is told to.
+    const follow = async () => {
+      const now = await legato.run(key);
+      const more = now.rows.length - run.rows.length;
+      if (more <= 0 || Number(news.dataset.more) === more) return;
+      news.dataset.more = more;
+      showCharts(charts, now);
+      news.replaceChildren(h("button", { type: "button", onclick: legato.reopen },
+        `show ${legato.count(more, "new rollout")}`));
+    };
     return {
       title: run.name,
       crumbs: [[legato.link("run", run.key), run.name]],
       keys: { "/": () => document.querySelector("input[type=search]").focus(), ...tableKeys(place) },
+      follow,
       body: [
-        legato.figureTiles(run),
-        legato.runCharts(run),
+        charts,
         h("section", { class: "card wide" },
-          h("h2", {}, "Rollouts ", count), legato.filterBar(run, filters, change), place),
+          h("h2", {}, "Rollouts ", count), news, legato.filterBar(run, filters, change), place),
         settings(run),
       ],
     };

@@ -39,8 +39,8 @@
         { cls: "series-b", name: "reward", points: points.reward }], { xLabels: times }));
   }
 
-  function byTask(run) {
-    const items = [...legato.byKey(verdictsOf(run), (r) => r.task_id)].map(([task, rows]) => {
+  function successes(run, rows, of) {
+    return [...legato.byKey(rows, of)].map(([task, rows]) => {
       const success = legato.mean(rows.map(succeeded));
       const reward = legato.mean(rows.map((r) => r.reward));
       return {
@@ -49,8 +49,16 @@
         href: legato.link("run", run.key) + `?task=${encodeURIComponent(task)}`,
       };
     }).sort((a, b) => a.value - b.value || a.reward - b.reward || (a.name < b.name ? -1 : 1));
+  }
+
+  function byTask(run) {
+    const rows = verdictsOf(run);
+    const items = successes(run, rows, (r) => r.task_id);
+    const kinds = successes(run, rows, (r) => legato.taskKind(r.task_id));
     const note = items.length > 12 ? h("p", { class: "note" }, `${items.length} tasks, hardest first`) : null;
-    return legato.section("Success by task", note,
+    // Seeds of a task come once each in a training run: it is their kind that can be learned.
+    return legato.section("Success by task",
+      kinds.length < items.length ? legato.bars(kinds, legato.percent) : null, note,
       h("div", { class: "tall" }, legato.bars(items.slice(0, 200), legato.percent)));
   }
 
@@ -164,14 +172,14 @@
   function gaps(run) {
     if (!run.gaps.length) return null;
     const yMax = Math.max(1e-6, ...run.gaps.map(([, , max]) => max));
-    const last = run.gaps[run.gaps.length - 1][0] || 1;
-    const series = (i) => run.gaps.map((gap) => [gap[0] / last, gap[i],
+    const last = run.gaps[run.gaps.length - 1][0];
+    const series = (i) => run.gaps.map((gap) => [last ? gap[0] / last : 0.5, gap[i],
       `turn ${gap[0] + 1}: ${gap[i].toExponential(1)} over ${gap[3]} rollouts`]);
     return legato.section("Trainer against server: logprob gap by turn",
       legato.legend([["series-a", "mean |gap|"], ["series-b", "largest"]]),
       legato.lines([{ cls: "series-a", name: "mean", points: series(1) },
         { cls: "series-b", name: "largest", points: series(2) }],
-      { yMax, yFormat: (v) => (v ? v.toExponential(0) : "0"), xLabels: [[0, "turn 1"], [1, `turn ${last + 1}`]] }));
+      { yMax, yFormat: (v) => (v ? v.toExponential(0) : "0"), xLabels: last ? [[0, "turn 1"], [1, `turn ${last + 1}`]] : [[0, "turn 1 only"]] }));
   }
 
   legato.runCharts = (run) => h("div", { class: "charts" },

@@ -42,7 +42,8 @@
     return h("ol", { class: "actions" }, step.actions.map((a) => h("li", {},
       h("code", {}, legato.describe(a.action) || "unreadable"),
       a.error ? h("span", { class: "error" }, ` ${a.error}`) : null,
-      h("span", { class: "note" }, ` ready: ${a.ready_reason}, ${legato.seconds(a.wait_s)}`))));
+      a.ready_reason === "none" ? null
+        : h("span", { class: "note" }, ` ready: ${a.ready_reason}, ${legato.seconds(a.wait_s)}`))));
   }
 
   function part(run, detail, one) {

@@ -25,7 +25,9 @@
       bitmap.close();
       canvas.dataset.painted = "yes";
     } catch {
-      canvas.replaceWith(h("span", { class: "no-picture" }, "picture missing"));
+      if (!canvas.dataset.before) {
+        canvas.replaceWith(h("span", { class: "no-picture" }, "picture missing"));
+      }
     } finally {
       image.removeAttribute("src");
     }
@@ -53,13 +55,16 @@
   }, { rootMargin: "50px" });
 
   // size: {width, height} of the picture; wide: pixels to draw it with, all of its own at the most;
-  // before: a picture to show until then
+  // before: a picture to show until then, and for good if there will be no other
   legato.thumb = (src, alt, size, wide, before = null) => {
     const known = size && size.width ? size : { width: 1280, height: 720 };
     const across = Math.min(wide, known.width);
     const high = Math.max(1, Math.round((across * known.height) / known.width));
     const canvas = h("canvas", { role: "img", "aria-label": alt, width: across, height: high, "data-src": src });
-    if (before) canvas.getContext("2d").drawImage(before, 0, 0, across, high);
+    if (before) {
+      canvas.getContext("2d").drawImage(before, 0, 0, across, high);
+      canvas.dataset.before = "yes";
+    }
     seen.observe(canvas);
     return canvas;
   };
