@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,7 @@ class PlannedMachine:
     owned: list[Any] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
-    def launch(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        wait_window: bool = True,
-        timeout: float = 30.0,
-    ) -> int:
+    def launch(self, argv: Sequence[str], **_: Any) -> int:
         number = len(self.opened) + 1
         self.opened.append(Window(number, self.title, argv[0], number, 0, 0, 640, 480))
         return number
@@ -90,14 +83,7 @@ class PlannedMachine:
     def input(self, action: AnyAction) -> None:
         raise EnvFailure("a planned machine takes no input")
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 60.0,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-    ) -> Completed:
+    def run(self, argv: Sequence[str], **_: Any) -> Completed:
         raise EnvFailure("a planned machine runs no commands")
 
 

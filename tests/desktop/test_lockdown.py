@@ -18,6 +18,7 @@ from legato.desktop.guest import session, view
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.desktop.lockdown import STEPS, check_lockdown
 from legato.errors import EnvFailure, SandboxError
+from tests.desktop.socket_server import SocketServer
 
 
 @dataclass
@@ -196,31 +197,19 @@ class HalfSent:
 
     def __init__(self, path: Path) -> None:
         self.finish = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(8)
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+        self._server = SocketServer(path, self._answer)
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection:
-            if not connection.recv(65536):
-                return
-            head = b"HTTP/1.1 200 -\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n"
-            connection.sendall(head + b"<title>half</title>" + b"<p>first</p>" * 200)
-            self.finish.wait(20.0)
-            connection.sendall(b"<p>second</p>")
+        if not connection.recv(65536):
+            return
+        head = b"HTTP/1.1 200 -\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n"
+        connection.sendall(head + b"<title>half</title>" + b"<p>first</p>" * 200)
+        self.finish.wait(20.0)
+        connection.sendall(b"<p>second</p>")
 
     def close(self) -> None:
         self.finish.set()
-        self._listener.close()
+        self._server.close()
 
 
 @pytest.mark.desktop

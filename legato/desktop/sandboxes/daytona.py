@@ -18,7 +18,6 @@ from datetime import datetime
 import daytona as sdk
 
 from legato.desktop import image
-from legato.desktop.contract import DesktopOptions
 from legato.desktop.sandboxes import environment
 from legato.desktop.sandboxes.contract import (
     Busy,
@@ -28,7 +27,6 @@ from legato.desktop.sandboxes.contract import (
     Sandbox,
     SandboxGone,
 )
-from legato.desktop.sandboxes.desktop import SandboxDesktop, make_sandbox_desktop
 from legato.desktop.sandboxes.options import SandboxOptions
 from legato.desktop.sandboxes.port import Address, PortSandboxes
 from legato.errors import ConfigError, EnvFailure
@@ -145,15 +143,8 @@ class DaytonaSandboxes(PortSandboxes):
             yield self._known[id]
 
 
-def make_desktop(options: DesktopOptions, slot: int) -> SandboxDesktop:
-    """A desktop whose sandbox is created with its first ``prepare`` or ``reset``."""
-    own = DaytonaOptions.read(options.extra)
-    return make_sandbox_desktop(options, slot, own, lambda: DaytonaSandboxes(own))
-
-
-def connect() -> DaytonaSandboxes:
-    """The account of ``DAYTONA_API_KEY``."""
-    return DaytonaSandboxes(DaytonaOptions())
+OPTIONS, SANDBOXES = DaytonaOptions, DaytonaSandboxes
+"""What :mod:`~legato.desktop.sandboxes.providers` makes a desktop of."""
 
 
 def make_image(say: Callable[[str], None], *, cpus: int, memory_gib: int, disk_gib: int) -> str:

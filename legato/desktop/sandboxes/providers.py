@@ -11,37 +11,50 @@ import os
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from legato.desktop.contract import DesktopOptions
 from legato.desktop.sandboxes.contract import Sandboxes
+from legato.desktop.sandboxes.desktop import SandboxDesktop, make_sandbox_desktop
+from legato.desktop.sandboxes.options import SandboxOptions
 from legato.errors import ConfigError
-
-if TYPE_CHECKING:
-    from legato.desktop.sandboxes.desktop import SandboxDesktop
 
 KEYS = {"daytona": "DAYTONA_API_KEY", "e2b": "E2B_API_KEY"}
 
 
 def make_daytona(options: DesktopOptions, slot: int) -> SandboxDesktop:
     """Raises :class:`~legato.errors.ConfigError`: package, key, snapshot or an option."""
-    desktop: SandboxDesktop = ours("daytona").make_desktop(options, slot)
-    return desktop
+    return make_desktop("daytona", options, slot)
 
 
 def make_e2b(options: DesktopOptions, slot: int) -> SandboxDesktop:
     """Raises :class:`~legato.errors.ConfigError`: package, key, template or an option."""
-    desktop: SandboxDesktop = ours("e2b").make_desktop(options, slot)
-    return desktop
+    return make_desktop("e2b", options, slot)
+
+
+def make_desktop(name: str, options: DesktopOptions, slot: int) -> SandboxDesktop:
+    """A desktop whose sandbox is created with its first ``prepare`` or ``reset``.
+
+    Raises :class:`~legato.errors.ConfigError`.
+    """
+    provider = ours(name)
+    own: SandboxOptions = provider.OPTIONS.read(options.extra)
+    return make_sandbox_desktop(options, slot, own, lambda: provider.SANDBOXES(own))
 
 
 def connect_daytona() -> Sandboxes:
-    sandboxes: Sandboxes = ours("daytona").connect()
-    return sandboxes
+    """The account of ``DAYTONA_API_KEY``. Raises ``ConfigError``."""
+    return _connect("daytona")
 
 
 def connect_e2b() -> Sandboxes:
-    sandboxes: Sandboxes = ours("e2b").connect()
+    """The account of ``E2B_API_KEY``. Raises ``ConfigError``."""
+    return _connect("e2b")
+
+
+def _connect(name: str) -> Sandboxes:
+    provider = ours(name)
+    sandboxes: Sandboxes = provider.SANDBOXES(provider.OPTIONS())
     return sandboxes
 
 

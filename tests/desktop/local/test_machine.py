@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from legato.desktop.contract import Machine
 from legato.desktop.local import LocalDesktop
 from legato.errors import EnvFailure, FileTooLarge
 from tests.desktop.local.conftest import ScriptedTask
+from tests.desktop.socket_server import SocketServer
 
 pytestmark = pytest.mark.desktop
 
@@ -141,38 +141,16 @@ def test_too_many_files_are_told_apart(machine: Machine) -> None:
         machine.list_files(machine.home)
 
 
-class _Echo:
-    """A server on a host unix socket that answers with what it was sent, in capitals."""
-
-    def __init__(self, path: Path) -> None:
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(8)
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-
-    def _answer(self, connection: socket.socket) -> None:
-        with connection:
-            data = b""
-            while chunk := connection.recv(65536):
-                data += chunk
-            connection.sendall(data.upper())
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+def _answer_in_capitals(connection: socket.socket) -> None:
+    data = b""
+    while chunk := connection.recv(65536):
+        data += chunk
+    connection.sendall(data.upper())
 
 
 @pytest.fixture
 def echo(machine: Machine) -> Iterator[None]:
-    server = _Echo(machine.scratch / "echo")
+    server = SocketServer(machine.scratch / "echo", _answer_in_capitals)
     machine.expose(7000, machine.scratch / "echo")
     yield
     server.close()

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Made:
     renewed: int = 0
 
 
-class Provider:
+class Provider(ABC):
     """Serves ``routes`` until the block ends; see the subclasses for what is where."""
 
     def __init__(self, key: str) -> None:
@@ -101,15 +102,17 @@ class Provider:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="provider", daemon=True)
 
+    @abstractmethod
     def app(self) -> Starlette:
-        raise NotImplementedError
+        """The API, route by route."""
 
+    @abstractmethod
     def environment(self) -> dict[str, str]:
         """Variables by which the provider's package finds it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def authorized(self, scope: Scope, headers: Headers) -> bool:
-        raise NotImplementedError
+        """Whether a request carries the key, as the provider's package sends it."""
 
     def fail(self, fault: Fault) -> None:
         self._faults.append(fault)

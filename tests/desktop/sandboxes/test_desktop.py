@@ -48,7 +48,7 @@ class Note:
 @contextmanager
 def desktop(name: str, **extra: Any) -> Iterator[SandboxDesktop]:
     options = DesktopOptions(width=640, height=480, extra=extra)
-    made: SandboxDesktop = providers.ours(name).make_desktop(options, 0)
+    made: SandboxDesktop = providers.make_desktop(name, options, 0)
     try:
         yield made
     finally:
@@ -158,7 +158,7 @@ def test_a_full_quota_is_told_in_plain_words(name: str, provider: Provider) -> N
 def test_only_so_many_are_created_at_the_same_time(name: str, provider: Provider) -> None:
     provider.start_polls = 2
     options = DesktopOptions(width=320, height=240, extra={"creating": 1})
-    both = [providers.ours(name).make_desktop(options, slot) for slot in range(2)]
+    both = [providers.make_desktop(name, options, slot) for slot in range(2)]
     preparing = [threading.Thread(target=each.prepare) for each in both]
     try:
         for thread in preparing:
@@ -226,10 +226,10 @@ def test_an_expired_key_is_a_config_error_before_anything_starts(
     key = providers.KEYS[name]
     monkeypatch.setenv(key, "expired")
     with pytest.raises(ConfigError, match=f"Check {key}"):
-        providers.ours(name).make_desktop(DesktopOptions(), 0)
+        providers.make_desktop(name, DesktopOptions(), 0)
     monkeypatch.delenv(key)
     with pytest.raises(ConfigError, match=f"{key} is not set"):
-        providers.ours(name).make_desktop(DesktopOptions(), 0)
+        providers.make_desktop(name, DesktopOptions(), 0)
 
 
 def test_a_key_that_expires_later_is_told_as_such(name: str, provider: Provider) -> None:
@@ -242,9 +242,9 @@ def test_a_key_that_expires_later_is_told_as_such(name: str, provider: Provider)
 def test_a_missing_image_names_the_command_that_makes_it(name: str, provider: Provider) -> None:
     provider.images.clear()
     with pytest.raises(ConfigError, match=f"python -m legato.rl sandbox-image {name}"):
-        providers.ours(name).make_desktop(DesktopOptions(), 0)
+        providers.make_desktop(name, DesktopOptions(), 0)
 
 
 def test_an_unknown_option_is_named(name: str, provider: Provider) -> None:
     with pytest.raises(ConfigError, match="api_key"):
-        providers.ours(name).make_desktop(DesktopOptions(extra={"api_key": "x"}), 0)
+        providers.make_desktop(name, DesktopOptions(extra={"api_key": "x"}), 0)

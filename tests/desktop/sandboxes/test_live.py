@@ -23,7 +23,7 @@ def test_live_account(name: str) -> None:
     with conformance.subject(sandboxes) as subject:
         for rule in conformance.RULES:
             rule(subject)
-    desktop = providers.ours(name).make_desktop(DesktopOptions(), 0)
+    desktop = providers.make_desktop(name, DesktopOptions(), 0)
     try:
         desktop.prepare()
         desktop.prepare()
