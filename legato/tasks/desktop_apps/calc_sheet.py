@@ -157,26 +157,27 @@ class CalcSheet(SeededTask):
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        """Every cell by its name, in the field for it."""
-        last = len(self.lines) + 1
+        """Down the column of counts from its head, then below the last line, by Return alone."""
+        rows = {item: row for row, (item, _, _) in enumerate(self.lines, 1)}
+        counts, added = {}, ""
         for change in self.changes:
+            below = len(self.lines) + 1 + added.count("\n")
             if change.kind == "count":
-                line = next(n for n, line in enumerate(self.lines, 2) if line[0] == change.item)
-                yield from _go_to(f"C{line}")
-                yield Type(text=f"{change.value}\n")
-                continue
-            last += 1
-            yield from _go_to(f"A{last}")
-            if change.kind == "add":
-                yield Type(text=f"{change.item}\t{change.shelf}\t{change.value}\n")
+                counts[rows[change.item]] = str(change.value)
+            elif change.kind == "add":
+                added += f"\n{change.item}\t{change.shelf}\t{change.value}"
             else:
-                yield Type(text="Total\n")
-                yield from _go_to(f"C{last}")
-                yield Type(text=f"=SUM(C2:C{last - 1})\n")
+                added += "\nTotal"
+                counts[below] = f"=SUM(C2:C{below})"
+        typed, at = "", 0
+        for row in sorted(counts):
+            typed += "\n" * (row - at) + f"{counts[row]}\n"
+            at = row + 1
+        yield Key(key="ctrl+Right")
+        yield Type(text=typed)
+        if added:
+            yield Key(key="ctrl+Home")
+            yield Key(key="ctrl+Down")
+            yield Type(text=f"{added}\n")
         yield Key(key="ctrl+s")
         yield Done()
-
-
-def _go_to(cell: str) -> Iterator[AnyAction]:
-    yield Key(key="ctrl+shift+t")
-    yield Type(text=f"{cell}\n")
