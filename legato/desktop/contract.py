@@ -249,7 +249,9 @@ class Machine(Protocol):
 
     def activate_window(self, window_id: int) -> None: ...
 
-    def close_window(self, window_id: int) -> None: ...
+    def close_window(self, window_id: int) -> bool:
+        """Ask a window to close; whether it soon did, or asked back by another window."""
+        ...
 
     def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
         """Move and resize a window; the place of its inside, its frame apart, in pixels.

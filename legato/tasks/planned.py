@@ -55,8 +55,9 @@ class PlannedMachine:
     def activate_window(self, window_id: int) -> None:
         return
 
-    def close_window(self, window_id: int) -> None:
+    def close_window(self, window_id: int) -> bool:
         self.opened = [w for w in self.opened if w.id != window_id]
+        return True
 
     def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         self.files[path] = data

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -84,7 +85,15 @@ class SeededTask(ABC):
         """
         yield Done()
 
+    def settle(self, machine: Machine) -> None:  # noqa: B027 - most have nothing to do
+        """Before the machine is frozen: have a program show what it would not tell otherwise.
+
+        Nothing may be saved by it that the agent has not saved, and a second time must find what
+        the first has left. By default there is nothing to do.
+        """
+
     def grade(self, machine: Machine) -> Score:
+        self.settle(machine)
         machine.freeze()
         evidence = self.evidence(machine)
         return score_checks(run_judge(self.judge, evidence, untouched=self._untouched))
@@ -98,6 +107,24 @@ class SeededTask(ABC):
 def window_titles(machine: Machine) -> list[str]:
     """Titles of the open windows, cut to 300 characters."""
     return [window.title[:300] for window in machine.windows()]
+
+
+def files_elsewhere(machine: Machine, *folders: str) -> list[str] | None:
+    """Files of the home that lie in none of these folders, by relative path; of very many, some.
+
+    Programs keep their own things below names that start with a dot: those are left out.
+    ``None`` if there are too many to list.
+    """
+    try:
+        listed = machine.list_files(machine.home)
+    except FileTooLarge:
+        return None
+    strange = (
+        name
+        for name in listed
+        if not name.endswith("/") and name[0] != "." and name.partition("/")[0] not in folders
+    )
+    return list(islice(strange, MAX_FILES))
 
 
 def pack_folder(machine: Machine, path: str, *, hidden: bool = True) -> dict[str, Any]:

@@ -79,8 +79,9 @@ class DiskMachine:
     def activate_window(self, window_id: int) -> None:
         self.activated.append(window_id)
 
-    def close_window(self, window_id: int) -> None:
+    def close_window(self, window_id: int) -> bool:
         self.window_list = [w for w in self.window_list if w.id != window_id]
+        return True
 
     def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
         found = next(w for w in self.window_list if w.id == window_id)

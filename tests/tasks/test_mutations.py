@@ -350,6 +350,7 @@ def text_evidence(
         "found": {
             "folder": {"files": files_of(files)},
             "titles": [f"{task.file} - Mousepad"] if titles is None else titles,
+            "elsewhere": [],
         },
     }
 
@@ -375,12 +376,13 @@ TEXT: dict[str, Callable[[EditText, dict[str, Any]], None]] = {
     "the file beside it gone": lambda t, f: f.pop(next(iter(t.others))) and None,
     "a copy beside it": lambda t, f: f.update({"copy.txt": f[t.file]}),
     "saved elsewhere": lambda t, f: f.update({"new.txt": f.pop(t.file)}),
+    "an added line twice": on_text(lambda d: d + d.splitlines(keepends=True)[-1]),
 }
 
 
 @pytest.mark.parametrize("how", TEXT)
 def test_a_changed_text_is_caught(how: str) -> None:
-    task: EditText = find("edit_text")
+    task: EditText = find("edit_text", lambda t: any(c.kind == "add" for c in t.changes))
     files = text_state(task)
     assert judged(task, text_evidence(task, files)).reward == 1.0
     TEXT[how](task, files)
@@ -478,7 +480,7 @@ def sheet_evidence(
         "columns": COLUMNS,
         "lines": [list(line) for line in task.lines],
         "changes": [change.to_json() for change in task.changes],
-        "found": {"folder": {"files": files_of(files)}},
+        "found": {"folder": {"files": files_of(files)}, "open": [], "elsewhere": []},
     }
 
 
@@ -544,6 +546,23 @@ def test_a_file_that_is_no_sheet_is_caught(data: bytes | None) -> None:
     assert judged(task, sheet_evidence(task, data)).reward == 0.0
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        ["stock.ods - LibreOffice Calc", "Save Document?"],
+        ["stock.ods - LibreOffice Calc", "Untitled 1 - LibreOffice Calc"],
+        ["stock.ods - LibreOffice Calc", "Save"],
+    ],
+    ids=["unsaved", "a second window", "a dialog"],
+)
+def test_a_spreadsheet_that_did_not_close_is_caught(left: list[str]) -> None:
+    task: CalcSheet = find("calc_sheet", lambda t: {c.kind for c in t.changes} <= {"count", "add"})
+    evidence = sheet_evidence(task, make_ods(task._plan[0], sheet_rows(task)))
+    assert judged(task, evidence).reward == 1.0
+    evidence["found"]["open"] = left
+    assert judged(task, evidence).reward == 0.0
+
+
 # --- pictures and archives -----------------------------------------------------------------------
 
 _METHODS = {
@@ -578,7 +597,7 @@ def picture_evidence(task: ViewPictures, files: dict[str, Any], titles: list[str
     return {
         "before": {name: pack_bytes(data) for name, data in task.pictures.items()},
         "changes": [change.to_json() for change in task.changes],
-        "found": {"folder": {"files": files_of(files)}, "titles": titles},
+        "found": {"folder": {"files": files_of(files)}, "titles": titles, "elsewhere": []},
     }
 
 
@@ -645,6 +664,7 @@ def archive_evidence(
         "found": {
             "archives": {"files": files_of(archives)},
             "targets": {"files": files_of(targets)},
+            "elsewhere": [],
         },
     }
 
@@ -684,6 +704,29 @@ def test_a_changed_archive_is_caught(how: str) -> None:
     assert judged(task, archive_evidence(task, targets, archives)).reward == 1.0
     ARCHIVE[how](task, targets, archives)
     assert judged(task, archive_evidence(task, targets, archives)).reward < 1.0
+
+
+def solved_files(name: str) -> tuple[SeededTask, Evidence]:
+    task = find(name, lambda t: name != "calc_sheet" or all(c.kind != "total" for c in t.changes))
+    return task, {
+        "edit_text": lambda: text_evidence(task, text_state(task)),
+        "calc_sheet": lambda: sheet_evidence(task, make_ods(task._plan[0], sheet_rows(task))),
+        "view_pictures": lambda: picture_evidence(task, picture_state(task), []),
+        "unpack_archive": lambda: archive_evidence(
+            task, unpacked(task), {f"{task.archive}.zip": task.packed()}
+        ),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["edit_text", "calc_sheet", "view_pictures", "unpack_archive"])
+@pytest.mark.parametrize("elsewhere", [["Desktop/copy.txt"], ["copy\n.txt"], None])
+def test_a_file_put_elsewhere_in_the_home_is_caught(name: str, elsewhere: list[str] | None) -> None:
+    task, evidence = solved_files(name)
+    assert judged(task, evidence).reward == 1.0
+    evidence["found"]["elsewhere"] = elsewhere
+    score = judged(task, evidence)
+    assert score.reward == 0.0
+    assert "nothing was put elsewhere" in score.output
 
 
 def test_every_verifier_of_files_has_its_mutations() -> None:

@@ -101,8 +101,8 @@ class GuestMachine:
     def activate_window(self, window_id: int) -> None:
         self._display.windows.activate(window_id)
 
-    def close_window(self, window_id: int) -> None:
-        self._display.windows.close(window_id)
+    def close_window(self, window_id: int) -> bool:
+        return self._display.windows.close(window_id)
 
     def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
         self._display.windows.place(window_id, x, y, width, height)

@@ -15,6 +15,8 @@ from legato.errors import EnvFailure
 
 ANSWER_S = 5.0
 """Deadline for the window manager to do as it was told, in seconds."""
+CLOSE_S = 20.0
+"""The same for a program that is to close a window."""
 
 _TO_MANAGER = EventMask.SubstructureRedirect | EventMask.SubstructureNotify
 _STATIC_GRAVITY = 10
@@ -70,10 +72,15 @@ class Windows:
         if not self._x.wait_until(lambda: self.active() == window, ANSWER_S):
             raise EnvFailure(f"window {window} was not activated within {ANSWER_S:g} s")
 
-    def close(self, window: int) -> None:
-        """Ask a window to close, as its close button does; it may ask back before it does."""
+    def close(self, window: int) -> bool:
+        """Ask a window to close, as its close button does; it may ask back before it does.
+
+        Returns whether it did either, by the windows there are, within :data:`CLOSE_S`.
+        """
         self._must_exist(window)
+        before = self.managed()
         self._tell(window, "_NET_CLOSE_WINDOW", 0, _FROM_PAGER)
+        return self._x.wait_until(lambda: self.managed() != before, CLOSE_S)
 
     def place(self, window: int, x: int, y: int, width: int, height: int) -> None:
         """Put the inside of a window (its frame apart) there; it may insist on its own size."""

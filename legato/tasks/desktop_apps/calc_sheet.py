@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from legato.desktop.actions import AnyAction, Done, Key, Type
-from legato.desktop.contract import Machine
+from legato.desktop.contract import Machine, Window
+from legato.errors import EnvFailure
 from legato.tasks.desktop_apps.spreadsheet import make_ods
 from legato.tasks.draw import Draw
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, pack_folder
+from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
@@ -153,8 +154,18 @@ class CalcSheet(SeededTask):
             "columns": COLUMNS,
             "lines": [list(line) for line in self.lines],
             "changes": [change.to_json() for change in self.changes],
-            "found": {"folder": pack_folder(machine, f"{machine.home}/{FOLDER}", hidden=False)},
+            "found": {
+                "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
+                "open": [window.title[:300] for window in _spreadsheets(machine)],
+                "elsewhere": files_elsewhere(machine, FOLDER),
+            },
         }
+
+    def settle(self, machine: Machine) -> None:
+        """LibreOffice tells nobody what is not saved, unless its only window is to close."""
+        windows = _spreadsheets(machine)
+        if len(windows) == 1 and not machine.close_window(windows[0].id):
+            raise EnvFailure("LibreOffice neither closed its window nor asked back")
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
         """Down the column of counts from its head, then below the last line, by Return alone."""
@@ -181,3 +192,10 @@ class CalcSheet(SeededTask):
             yield Type(text=f"{added}\n")
         yield Key(key="ctrl+s")
         yield Done()
+
+
+def _spreadsheets(machine: Machine) -> list[Window]:
+    """LibreOffice's windows, dialogs among them."""
+    return [
+        w for w in machine.windows() if w.wm_class.lower().startswith(("libreoffice", "soffice"))
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import File, content
+from legato.tasks.judging.files import File, content, nothing_elsewhere
 from legato.tasks.judging.ods import Cell, NotRead, Sheet, read_ods
 
 COUNT = 2
@@ -15,17 +15,22 @@ _SUM = re.compile(r"of:=SUM\(\[\.C(\d+):\.C(\d+)\]\)")
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
-    files: Mapping[str, File] = evidence["found"]["folder"]["files"] or {}
+    found = evidence["found"]
+    files: Mapping[str, File] = found["folder"]["files"] or {}
     sheets = _sheets(files.get(evidence["file"]))
     sheet: Sheet = (sheets or {}).get(evidence["sheet"], {})
     rows = {line[0]: n for n, line in enumerate(evidence["lines"], 1)}
     changes = evidence["changes"]
     placed = _placed(evidence)
     checks = [progress(c["name"], _made(c, sheet, rows, placed)) for c in changes]
+    left: list[str] = found["open"]
     problems = _problems(evidence, sheets, sheet, rows, placed)
-    others = sorted(set(files) - {evidence["file"]} - {n for n in files if n.endswith("/")})
+    own = {evidence["file"], f".~lock.{evidence['file']}#"}
+    others = sorted(name for name in files if name not in own and not name.endswith("/"))
     checks.append(guard("the other cells are as they were", not problems, "; ".join(problems)))
     checks.append(guard("no other file is there", not others, ", ".join(others)))
+    checks.append(guard("nothing is unsaved or still edited", not left, "; ".join(left)))
+    checks.append(nothing_elsewhere(found["elsewhere"]))
     return settled(checks)
 
 

@@ -17,7 +17,7 @@ from legato.desktop.actions import AnyAction, Click, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, pack_folder, window_titles
+from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder, window_titles
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
@@ -200,6 +200,7 @@ class EditText(SeededTask):
             "found": {
                 "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
                 "titles": window_titles(machine),
+                "elsewhere": files_elsewhere(machine, FOLDER),
             },
         }
 

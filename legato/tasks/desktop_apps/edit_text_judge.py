@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import File, one_editor, packed, text
+from legato.tasks.judging.files import File, nothing_elsewhere, one_editor, packed, text
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
@@ -27,6 +27,10 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     beside = {name: file for name, file in files.items() if name != evidence["file"]}
     others = {name: packed(data) for name, data in evidence["others"].items()}
     checks.append(guard("no other file was touched", beside == others))
+    touched = {line for c in evidence["changes"] for line in (c["old"], c["new"]) if line}
+    twice = sorted(line for line in touched if (lines or []).count(line) > 1)
+    checks.append(guard("no line stands there twice", not twice, "; ".join(twice)))
+    checks.append(nothing_elsewhere(found["elsewhere"]))
     return settled([*checks, *one_editor(found["titles"], "Mousepad", "*")])
 
 

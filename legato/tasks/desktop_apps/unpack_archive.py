@@ -18,7 +18,7 @@ from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, pack_folder
+from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder
 from legato.tasks.verifier import pack_bytes
 
 ARCHIVES, TARGETS = "Downloads", "Documents"
@@ -97,6 +97,7 @@ class UnpackArchive(SeededTask):
             "found": {
                 "archives": pack_folder(machine, f"{machine.home}/{ARCHIVES}"),
                 "targets": pack_folder(machine, f"{machine.home}/{TARGETS}"),
+                "elsewhere": files_elsewhere(machine, ARCHIVES, TARGETS),
             },
         }
 

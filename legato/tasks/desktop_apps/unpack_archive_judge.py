@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import Files, packed
+from legato.tasks.judging.files import Files, nothing_elsewhere, packed
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
@@ -47,6 +47,7 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     problems += strange + empty + [f"{folder} holds it twice" for folder in twice]
     checks.append(guard("nothing else was unpacked", not problems, "; ".join(problems)))
     checks.append(guard("the archive is as it was", same))
+    checks.append(nothing_elsewhere(found["elsewhere"]))
     return settled(checks)
 
 

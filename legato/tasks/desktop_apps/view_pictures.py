@@ -20,7 +20,7 @@ from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, pack_folder, window_titles
+from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder, window_titles
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Pictures"
@@ -122,6 +122,7 @@ class ViewPictures(SeededTask):
             "found": {
                 "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
                 "titles": window_titles(machine),
+                "elsewhere": files_elsewhere(machine, FOLDER),
             },
         }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import File, content, packed
+from legato.tasks.judging.files import File, content, nothing_elsewhere, packed
 from legato.tasks.judging.png import NotRead, Pixels, read_png
 
 TURNS: Mapping[str, Callable[[Pixels], Pixels]] = {
@@ -44,6 +44,7 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     )
     editing = [t for t in found["titles"] if t == "" or "gpicview" in t.lower()]
     checks.append(guard("no question is left open", not editing, "; ".join(editing)))
+    checks.append(nothing_elsewhere(found["elsewhere"]))
     return settled(checks)
 
 

@@ -33,6 +33,12 @@ def packed(data: str) -> File:
     return {"data": data}
 
 
+def nothing_elsewhere(names: Sequence[str] | None) -> Check:
+    """A guard on :func:`legato.tasks.seeded.files_elsewhere`."""
+    detail = "too many files" if names is None else "; ".join(names)
+    return guard("nothing was put elsewhere", names == [], detail)
+
+
 def one_editor(titles: Sequence[str], program: str, modified: str = "") -> list[Check]:
     """Guards on the windows of a program that are open at the end.
 
