@@ -62,6 +62,10 @@ class LegatoGRPOConfig(GRPOConfig):
     tasks: str | None = field(
         default=None, metadata={"help": "A tasks.json; each entry is one prompt of the dataset."}
     )
+    infeasible: bool = field(
+        default=True,
+        metadata={"help": "Train on OSWorld's tasks that cannot be done, too: see README.md."},
+    )
     suite: str | None = field(
         default=None,
         metadata={"help": "Instead of tasks: a suite of seeded tasks, or one of it, SUITE/TASK."},
@@ -212,6 +216,7 @@ class LegatoGRPOConfig(GRPOConfig):
                     "env_retries": self.env_retries,
                     "min_group": self.min_group,
                     "seed": self.seed,
+                    "infeasible": self.infeasible,
                 },
                 "rollout",
             ),

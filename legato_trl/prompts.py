@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def training_tasks(config: LegatoGRPOConfig) -> list[Task]:
     """The tasks to train on. Raises :class:`~legato.errors.ConfigError`."""
     if config.tasks is not None:
-        desktop = config.settings("model", "").desktop
-        return load(config.tasks, desktop)
+        settings = config.settings("model", "")
+        return load(config.tasks, settings.desktop, infeasible=settings.rollout.infeasible)
     assert config.suite is not None
     return [*suite_tasks(config.suite, "train", config.seeds)]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from legato.desktop.contract import Task
+from legato.desktop.osworld.catalogue import is_infeasible
 from legato.errors import ConfigError
 from legato.tasks import parse_tasks
 from legato.tasks.suites import Split, suite_tasks
@@ -24,11 +25,16 @@ FORMS = "SUITE[/TASK]:SPLIT:SEEDS (buttons/press:train:1000), or the path of a t
 
 
 def name_tasks(
-    files: str | Sequence[str], *, backend: str, osworld_path: str | None = None
+    files: str | Sequence[str],
+    *,
+    backend: str,
+    osworld_path: str | None = None,
+    infeasible: bool = True,
 ) -> list[tuple[Task, str]]:
     """The tasks of all ``files``, checked for the backend, each with its row's text.
 
-    Raises :class:`~legato.errors.ConfigError` naming what cannot be read.
+    ``infeasible`` as in :class:`~legato.rl.config.RolloutConfig`. Raises
+    :class:`~legato.errors.ConfigError` naming what cannot be read.
     """
     checkout = None if osworld_path is None else Path(osworld_path).expanduser()
     named: list[tuple[Task, str]] = []
@@ -41,7 +47,10 @@ def name_tasks(
         else:
             seeded = _suite(str(name))
             named += [(task, _text(dict(task.config), Path.cwd())) for task in seeded]
-    return named
+    kept = [(task, text) for task, text in named if infeasible or not is_infeasible(task.config)]
+    if named and not kept:
+        raise ConfigError("all tasks are infeasible ones, which legato.infeasible=false leaves out")
+    return kept
 
 
 def read_task(text: str, *, backend: str, osworld_path: str | None = None) -> Task:

@@ -160,11 +160,7 @@ class Batch:
 def _check(tasks: Tasks, settings: Settings) -> Batch:
     # Made and thrown away: what this machine or these options lack is told before anything starts.
     settings.desktop.factory()(settings.desktop.desktop_options(), 0).close()
-    loaded = load(tasks, settings.desktop)
-    if not settings.rollout.infeasible:
-        loaded = [task for task in loaded if not is_infeasible(task.config)]
-        if not loaded:
-            raise ConfigError("all tasks are infeasible ones, which rollout.infeasible leaves out")
+    loaded = load(tasks, settings.desktop, infeasible=settings.rollout.infeasible)
     tokenizer = tokenizer_for(settings.policy)
     _harness(settings, tokenizer)
     return Batch(loaded, tokenizer, resolve_sampling(settings, tokenizer))
@@ -228,8 +224,19 @@ async def greet(policy: HttpPolicy) -> None:
         )
 
 
-def load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
-    """Load and check tasks against the backend they will run on. Raises ``ConfigError``."""
+def load(tasks: Tasks, desktop: DesktopConfig, *, infeasible: bool = True) -> list[Task]:
+    """Load and check tasks against the backend they will run on. Raises ``ConfigError``.
+
+    ``infeasible`` as in :class:`~legato.rl.config.RolloutConfig`.
+    """
+    loaded = _load(tasks, desktop)
+    kept = [task for task in loaded if infeasible or not is_infeasible(task.config)]
+    if loaded and not kept:
+        raise ConfigError("all tasks are infeasible ones, which infeasible=false leaves out")
+    return kept
+
+
+def _load(tasks: Tasks, desktop: DesktopConfig) -> list[Task]:
     backend = desktop.backend_name
     checkout = Path(desktop.osworld_path).expanduser() if desktop.osworld_path else None
     environment = desktop.options.get("environment") if backend == "osworld" else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from legato.desktop.fake import fake_tasks
 from legato.errors import ConfigError
 from legato.rl.harness import make_harness
 from legato.tasks.suites import SUITES
@@ -70,6 +72,16 @@ def config(tmp_path: Path, **changes: Any) -> LegatoGRPOConfig:
 def test_the_field_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         config(tmp_path, **changes)
+
+
+def test_tasks_that_cannot_be_done_can_be_left_out(tmp_path: Path) -> None:
+    never = {"instruction": "Never.", "evaluator": {"func": "infeasible"}}
+    entries = [*fake_tasks(1, seed=1), {"task_id": "never", "config": never}]
+    (tmp_path / "tasks.json").write_text(json.dumps(entries))
+    file = {"suite": None, "tasks": str(tmp_path / "tasks.json"), "desktop": "fake"}
+    assert len(training_tasks(config(tmp_path, **file))) == 2
+    (kept,) = training_tasks(config(tmp_path, **file, infeasible=False))
+    assert kept.task_id != "never"
 
 
 def test_what_trl_spells_in_two_ways_is_taken_in_both(tmp_path: Path) -> None:

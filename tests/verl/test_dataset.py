@@ -46,6 +46,19 @@ def test_a_tasks_file(tmp_path: Path) -> None:
     assert [t.instruction for t in tasks] == [rows[i]["raw_prompt"][0]["content"] for i in range(4)]
 
 
+def test_tasks_that_cannot_be_done_can_be_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.json"
+    never = {"config": {"instruction": "Never.", "evaluator": {"func": "infeasible"}}}
+    file.write_text(json.dumps([*fake_tasks(1, seed=1), {"task_id": "never", **never}]))
+    left = {"custom_cls": {"backend": "fake", "infeasible": False}}
+    (row,) = dataset(str(file), **left)
+    assert row["task"] == dataset(str(file), backend="fake")[0]["task"]
+    assert len(dataset(str(file), backend="fake")) == 2
+    file.write_text(json.dumps([{"task_id": "never", **never}]))
+    with pytest.raises(ConfigError, match="all tasks are infeasible"):
+        dataset(str(file), **left)
+
+
 def test_only_so_many(tmp_path: Path) -> None:
     whole = [dataset("buttons/press:train:40")[i]["index"] for i in range(40)]
     config = OmegaConf.create({"custom_cls": {"backend": "local"}, "shuffle": True, "seed": 3})

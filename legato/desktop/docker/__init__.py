@@ -1,4 +1,4 @@
-"""Desktops in containers, through Docker's API, on this host or another.
+"""Desktops in containers, through the API of Docker or podman, on this host or another.
 
 ``make_desktop`` is what the entry point ``docker`` of ``legato.desktops`` names.
 """

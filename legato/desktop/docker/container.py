@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError
-from docker.types import LogConfig, Ulimit
+from docker.types import LogConfig
 
 from legato.desktop import image
 from legato.desktop.docker.engine import CALL_S, Engine, no_image
@@ -76,7 +76,9 @@ class Container:
     def _create(self, options: DockerOptions) -> str:
         api = self._engine.api
         size = options.disk_mib * _MIB
-        mine = f"rw,exec,nosuid,nodev,mode=0700,uid={image.UID},gid={image.UID}"
+        # podman takes no owner but the container's user, and would copy the image's files there.
+        owner = "U,notmpcopyup" if self._engine.podman else f"uid={image.UID},gid={image.UID}"
+        mine = f"rw,exec,nosuid,nodev,mode=0700,{owner}"
         host = api.create_host_config(
             network_mode="none",
             cap_drop=["ALL"],
@@ -87,16 +89,14 @@ class Container:
                 "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={size}",
                 image.RUNTIME: f"{mine},size={_SMALL}",
                 "/run/desk": f"{mine},size={_SMALL}",
+                # podman makes this writable in a container whose root is not.
+                "/var/tmp": "ro,nosuid,nodev,noexec,size=4k",
             },
             shm_size=size,
             mem_limit=options.memory_mib * _MIB,
             memswap_limit=options.memory_mib * _MIB,
             nano_cpus=int(min(options.cpus, self._engine.processors) * 1e9),
             pids_limit=options.max_processes,
-            ulimits=[
-                Ulimit(name="nofile", soft=8192, hard=8192),
-                Ulimit(name="core", soft=0, hard=0),
-            ],
             ipc_mode="private",
             # The guest program's output is the connection: nothing to keep.
             log_config=LogConfig(type="none"),
@@ -146,9 +146,13 @@ def sweep(engine: Engine) -> list[str]:
 
 @contextlib.contextmanager
 def _unless_going() -> Iterator[None]:
-    """Pass over that a container is gone, or that the engine is removing it already."""
+    """Pass over that a container is gone, or that the engine is removing it already.
+
+    podman has no status of its own for the second.
+    """
     try:
         yield
     except APIError as e:
-        if e.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+        going = e.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+        if not going and "container state improper" not in str(e.explanation):
             raise

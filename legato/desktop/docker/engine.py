@@ -1,4 +1,4 @@
-"""Speaking to a container engine: Docker's API over a unix socket, TCP or SSH.
+"""Speaking to a container engine: Docker's API over a unix socket, TCP or SSH; podman has it too.
 
 Every call has a deadline, and every way in which an engine can fail is told in one plain line:
 as ``ConfigError`` where only the user can help, as ``EnvFailure`` otherwise.
@@ -27,6 +27,11 @@ CALL_S = 60
 """Deadline of a call of the engine's API, in seconds; starting a container takes under one."""
 
 SECCOMP = Path(__file__).with_name("seccomp.json")
+FAR_SECCOMP = "/etc/containers/legato-seccomp.json"
+"""Where a podman on another host must have a copy of it: it takes a file's name for the rules."""
+
+LIMITS = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "processors"}
+"""What an engine says of itself, and what it can then bound."""
 
 
 class Engine:
@@ -62,9 +67,23 @@ class Engine:
         return int(self._info["NCPU"])
 
     @cached_property
+    def podman(self) -> bool:
+        """This is podman's API service, which takes a few things in another form."""
+        with self.calls("tell its version"):
+            parts: list[dict[str, Any]] = self.api.version().get("Components") or []
+        return any(part["Name"] == "Podman Engine" for part in parts)
+
+    @property
+    def seccomp(self) -> str:
+        """The rules for system calls, as this engine takes them."""
+        if self.podman:
+            return str(SECCOMP) if self.address.startswith("unix://") else FAR_SECCOMP
+        return json.dumps(json.loads(SECCOMP.read_text()))
+
+    @cached_property
     def security(self) -> list[str]:
         """Security options of our containers on this engine."""
-        ours = ["no-new-privileges", f"seccomp={json.dumps(json.loads(SECCOMP.read_text()))}"]
+        ours = ["no-new-privileges", f"seccomp={self.seccomp}"]
         if any("apparmor" in option for option in self._info.get("SecurityOptions") or []):
             # Its default profile forbids every mount, that of the agent's own view included.
             ours.append("apparmor=unconfined")
@@ -99,16 +118,33 @@ class Engine:
                 "(docker system df)",
                 transient=False,
             )
+        if "opening seccomp profile failed" in said:
+            return EnvFailure(
+                f"podman at {self.address} reads our seccomp profile from its own host: copy "
+                f"{SECCOMP} to {self.seccomp} there",
+                transient=False,
+            )
         return EnvFailure(f"the engine at {self.address} could not {what}: {said}")
 
     def check(self) -> None:
-        """Raise ``ConfigError`` unless there is an engine that we may speak to."""
+        """Raise ``ConfigError`` unless there is an engine that we may speak to, and that bounds
+        what a container takes of its host."""
         try:
             self.api.ping()
         except APIError as e:
             raise ConfigError(f"the engine at {self.address} refused: {_said(e)}") from None
         except (requests.exceptions.RequestException, DockerException, OSError) as e:
             raise ConfigError(self._unreachable(e)) from None
+        try:
+            missing = [what for name, what in LIMITS.items() if not self._info.get(name)]
+        except EnvFailure as e:
+            raise ConfigError(str(e)) from None
+        if missing:
+            raise ConfigError(
+                f"the engine at {self.address} cannot bound a container's {', '.join(missing)}: "
+                "give it those control groups (a rootless engine needs version 2, delegated to "
+                "its user), or run it as root"
+            )
 
     def find_image(self, name: str) -> dict[str, Any] | None:
         """What the engine knows of an image, ``None`` if it has none of this name.
@@ -157,7 +193,10 @@ class Engine:
                 "docker), or use a rootless engine by setting DOCKER_HOST"
             )
         if "No such file" in text or "refused" in text:
-            return f"no engine at {self.address}: start Docker, or set DOCKER_HOST to where one is"
+            return (
+                f"no engine at {self.address}: start Docker or podman's API service, or set "
+                "DOCKER_HOST to where one is"
+            )
         return f"the engine at {self.address} cannot be reached: {text}"
 
 

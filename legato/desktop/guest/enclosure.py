@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 from collections.abc import Iterable, Mapping
 
 BWRAP = "/usr/bin/bwrap"
@@ -23,7 +22,6 @@ HOME = "/home/user"
 RUNTIME = "/run/user/1000"
 UID = 1000
 """The agent's user id as seen inside."""
-OPEN_FILES = 8192
 
 # fmt: off
 ETC = (
@@ -101,10 +99,6 @@ def main() -> None:
     parser.add_argument("--disk-mib", type=int, required=True)
     parser.add_argument("--max-processes", type=int, required=True)
     options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     if os.getuid() == 0:
         # Seen from outside, too, the guest must own nothing of the machine.
         os.setgroups([])

@@ -46,6 +46,9 @@ BASE_ENV = {
 WRITABLE = ("/tmp", "/dev/shm")
 """Emptied by a reset, besides home and runtime directory."""
 
+QUEUES = "/dev/mqueue"
+"""POSIX message queues, where the machine shows them."""
+
 WATCH = 0
 """The timer of the watch; the others are known by the pid of their process."""
 
@@ -414,7 +417,9 @@ def _failed(e: Exception) -> Reply:
 
 
 def _remove_ipc(processes: Processes, env: dict[str, str]) -> None:
-    """System V segments and queues outlive their makers; the namespace keeps them."""
+    """Segments and queues outlive their makers; the namespace keeps them."""
+    if os.path.isdir(QUEUES):
+        files.empty(QUEUES)
     for kind in ("shm", "sem", "msg"):
         with open(f"/proc/sysvipc/{kind}") as f:
             if len(f.readlines()) > 1:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import resource
 import socket
 
 from . import files, session
 from .mux import Pipes
 from .program import Guest
+
+OPEN_FILES = 8192
+"""Of each program of a desktop: some walk all that they may open, and hosts may set no bound."""
+
+
+def _bound() -> None:
+    """No core dumps, and :data:`OPEN_FILES`, for this program and all that it starts."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
 
 def _hide_from_agent() -> None:
@@ -36,6 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     with open("/proc/self/oom_score_adj", "w") as f:
         f.write("500")  # when memory runs out a desktop goes before the driver does
+    _bound()
     _hide_from_agent()
     os.makedirs(session.PRIVATE, mode=0o700, exist_ok=True)
     guest = Guest(options.home, options.runtime, options.max_processes)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -186,9 +185,6 @@ def _become(order: dict[str, Any], log: int, fds: tuple[int, int, int]) -> None:
         for target, fd in enumerate(high):
             os.dup2(fd, target)
         os.closerange(INFO_FD + 1, max(high) + 1)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, hard), hard))
         if os.getuid() == 0:
             os.setgroups([])
             gid, uid = order["gid"], order["uid"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -231,6 +232,12 @@ def _check_once(options: OSWorldOptions, environment: Environment) -> None:
             "virtualisation, join the group kvm, or accept software emulation with "
             "desktop.options.acceleration=tcg"
         )
+    for program in ("qemu-system-x86_64", "qemu-img") if options.provider == "qemu" else ():
+        if shutil.which(program) is None:
+            raise ConfigError(
+                f"the provider qemu needs {program}: install QEMU (Debian: qemu-system-x86 and "
+                "qemu-utils)"
+            )
     _ask_worker(options.provider, environment, options.checkout)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from legato.desktop.contract import DesktopOptions, Machine
 from legato.desktop.docker import make_desktop
 from legato.desktop.docker.desktop import DockerDesktop
 from legato.desktop.docker.engine import Engine
-from tests.desktop.docker.engines import Dockerd, bring_image, dockerd
+from tests.desktop.docker.engines import DaemonProcess, bring_image, dockerd
 from tests.desktop.local.conftest import ScriptedTask
 
 
@@ -23,14 +23,14 @@ class Running:
     """What all tests of this directory share, started with the first and stopped with the last."""
 
     stack: ExitStack
-    daemon: Dockerd
+    daemon: DaemonProcess
     desktop: DockerDesktop | None = None
 
     @classmethod
-    def start(cls, directory: Path) -> Running:
+    def start(cls, engine: AbstractContextManager[DaemonProcess]) -> Running:
         stack = ExitStack()
         try:
-            daemon = stack.enter_context(dockerd(directory, tcp=True))
+            daemon = stack.enter_context(engine)
             bring_image(daemon.address)
         except BaseException:
             stack.close()
@@ -50,9 +50,13 @@ _running = pytest.StashKey[Running]()
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stop with the last test here: an engine holds gigabytes, which others need."""
-    leaving = nextitem is None or Path(__file__).parent not in nextitem.path.parents
-    if leaving and (running := item.config.stash.get(_running, None)) is not None:
-        del item.config.stash[_running]
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        stop_shared(item.config)
+
+
+def stop_shared(config: pytest.Config) -> None:
+    if (running := config.stash.get(_running, None)) is not None:
+        del config.stash[_running]
         running.stack.close()
 
 
@@ -60,17 +64,18 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Running:
     stash = request.config.stash
     if _running not in stash:
-        stash[_running] = Running.start(tmp_path_factory.mktemp("d") / "e")
+        directory = tmp_path_factory.mktemp("d") / "e"
+        stash[_running] = Running.start(dockerd(directory, tcp=True))
     return stash[_running]
 
 
 @pytest.fixture
-def daemon(running: Running) -> Dockerd:
+def daemon(running: Running) -> DaemonProcess:
     return running.daemon
 
 
 @pytest.fixture
-def engine(daemon: Dockerd) -> Iterator[Engine]:
+def engine(daemon: DaemonProcess) -> Iterator[Engine]:
     """A client of the tests' own, to look and to do harm."""
     client = Engine(daemon.address)
     yield client
@@ -93,12 +98,12 @@ def machine(desktop: DockerDesktop) -> Machine:
 
 
 @pytest.fixture
-def own_desktop(daemon: Dockerd) -> Iterator[Callable[..., DockerDesktop]]:
+def own_desktop(daemon: DaemonProcess) -> Iterator[Callable[..., DockerDesktop]]:
     """Makes desktops for tests that break them; closes them all."""
     made: list[DockerDesktop] = []
 
     def make(**extra: Any) -> DockerDesktop:
-        options = DesktopOptions(extra={"engine": daemon.address, **extra})
+        options = DesktopOptions(extra={"engine": daemon.address} | extra)
         made.append(make_desktop(options, len(made) + 1))
         return made[-1]
 

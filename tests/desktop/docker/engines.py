@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -20,13 +21,16 @@ from tests.conftest import REPO
 CACHE = REPO / ".cache" / "desktop-image"
 """Where `make test` has put the image's files."""
 DISK = "3g"
-"""An engine's, twice the image."""
+"""An engine's, twice the image: podman unpacks an archive beside it first."""
 UP_S = 60.0
 DOWN_S = 60.0
 
 
 class DaemonProcess:
     """A running daemon and what it wrote."""
+
+    tcp = ""
+    """Its other address, where it was asked for one."""
 
     def __init__(self, argv: Sequence[str], socket_path: Path, log: Path, **env: str) -> None:
         if not shutil.which(argv[0], path=f"{os.environ['PATH']}:/usr/sbin"):
@@ -37,7 +41,12 @@ class DaemonProcess:
         environment = os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"} | env
         with log.open("wb") as said:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+                argv,
+                cwd=log.parent,  # where podman's helpers leave notes
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=environment,
             )
         try:
             self._await()
@@ -90,13 +99,13 @@ def memory_disk(directory: Path, size: str) -> Iterator[Path]:
 
 
 @contextmanager
-def dockerd(directory: Path, *, disk: str = DISK, tcp: bool = False) -> Iterator[Dockerd]:
+def dockerd(directory: Path, *, disk: str = DISK, tcp: bool = False) -> Iterator[DaemonProcess]:
     """A dockerd that makes no networks and touches no firewall, with a disk of that size."""
     with memory_disk(directory, disk):
         yield from _dockerd(directory, tcp)
 
 
-def _dockerd(directory: Path, tcp: bool) -> Iterator[Dockerd]:
+def _dockerd(directory: Path, tcp: bool) -> Iterator[DaemonProcess]:
     sock = directory / "docker.sock"
     port = free_port() if tcp else None
     config = {
@@ -112,7 +121,7 @@ def _dockerd(directory: Path, tcp: bool) -> Iterator[Dockerd]:
     }
     file = directory / "daemon.json"
     file.write_text(json.dumps(config))
-    daemon = Dockerd(["dockerd", "--config-file", str(file)], sock, directory / "log")
+    daemon = DaemonProcess(["dockerd", "--config-file", str(file)], sock, directory / "log")
     daemon.tcp = f"tcp://127.0.0.1:{port}"
     try:
         yield daemon
@@ -120,8 +129,36 @@ def _dockerd(directory: Path, tcp: bool) -> Iterator[Dockerd]:
         daemon.stop()
 
 
-class Dockerd(DaemonProcess):
-    tcp: str
+@contextmanager
+def podman(directory: Path) -> Iterator[DaemonProcess]:
+    """podman's API service, with images and containers of its own."""
+    with memory_disk(directory, DISK):
+        yield from _podman(directory)
+
+
+def _podman(directory: Path) -> Iterator[DaemonProcess]:
+    sock = directory / "podman.sock"
+    _, processes = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    processes = most if processes == resource.RLIM_INFINITY else min(processes, most)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    config = directory / "containers.conf"
+    # Where nobody may raise limits, root included, the ones that podman sets by itself are too
+    # high; and not every machine has the version of control groups that crun, its usual runtime,
+    # wants.
+    config.write_text(
+        f'[containers]\ndefault_ulimits = ["nproc={processes}:{processes}", '
+        f'"nofile={files}:{files}"]\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n'
+    )
+    argv = ["podman", "--root", str(directory / "root"), "--runroot", str(directory / "run")]
+    argv += ["--tmpdir", str(directory / "tmp")]
+    service = [*argv, "system", "service", "--time", "0", f"unix://{sock}"]
+    daemon = DaemonProcess(service, sock, directory / "log", CONTAINERS_CONF=str(config))
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
 
 
 def bring_image(address: str) -> str:

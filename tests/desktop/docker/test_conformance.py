@@ -9,13 +9,13 @@ import pytest
 from legato.desktop.docker.options import DockerOptions
 from legato.desktop.docker.sandboxes import DockerSandboxes
 from legato.desktop.sandboxes import conformance
-from tests.desktop.docker.engines import Dockerd
+from tests.desktop.docker.engines import DaemonProcess
 
 pytestmark = pytest.mark.desktop
 
 
 @pytest.fixture
-def subject(daemon: Dockerd) -> Iterator[conformance.Subject]:
+def subject(daemon: DaemonProcess) -> Iterator[conformance.Subject]:
     sandboxes = DockerSandboxes(DockerOptions(engine=daemon.address))
     sandboxes.check()
     with conformance.subject(sandboxes) as made:

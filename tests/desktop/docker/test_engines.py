@@ -25,7 +25,7 @@ from legato.rl.rollout import Limits
 from legato.rl.types import Generation, Prompt, Rollout, Sampling, Status
 from legato.tasks.reference import shipped_actions
 from legato.tasks.suites import load_task
-from tests.desktop.docker.engines import Dockerd, free_port
+from tests.desktop.docker.engines import DaemonProcess, free_port
 
 pytestmark = pytest.mark.desktop
 
@@ -91,7 +91,7 @@ async def collect(config: DesktopConfig) -> list[Rollout]:
     return ended
 
 
-def test_a_group_with_verdicts(daemon: Dockerd) -> None:
+def test_a_group_with_verdicts(daemon: DaemonProcess) -> None:
     config = DesktopConfig(backend="docker", options={"engine": daemon.address})
     rollouts = asyncio.run(collect(config))
     assert {r.status for r in rollouts} == {Status.OK}
@@ -119,7 +119,7 @@ def play_reference(address: str) -> float:
         desktop.close()
 
 
-def test_over_tcp(daemon: Dockerd) -> None:
+def test_over_tcp(daemon: DaemonProcess) -> None:
     assert play_reference(daemon.tcp) == 1.0
 
 
@@ -163,7 +163,7 @@ def ssh_to_here(directory: Path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the SSH server lets root in")
-def test_over_ssh(daemon: Dockerd, short_path: Path) -> None:
+def test_over_ssh(daemon: DaemonProcess, short_path: Path) -> None:
     with ssh_to_here(short_path) as host:
         assert play_reference(f"{host}{daemon.socket}") == 1.0
         with pytest.raises(ConfigError, match=r"no engine at|cannot be reached"):

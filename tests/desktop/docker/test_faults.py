@@ -22,7 +22,7 @@ from legato.desktop.docker import engine as engine_module
 from legato.desktop.docker.desktop import DockerDesktop
 from legato.desktop.docker.engine import Engine
 from legato.errors import ConfigError, EnvFailure
-from tests.desktop.docker.engines import Dockerd, bring_image, dockerd
+from tests.desktop.docker.engines import DaemonProcess, bring_image, dockerd
 from tests.desktop.local.conftest import ScriptedTask
 
 pytestmark = pytest.mark.desktop
@@ -71,13 +71,13 @@ def test_unknown_options() -> None:
         make_desktop(DesktopOptions(extra={"colour": "red"}), 0)
 
 
-def test_no_image(daemon: Dockerd) -> None:
+def test_no_image(daemon: DaemonProcess) -> None:
     assert told(daemon.address, "legato-desktop:nowhere") == (
         "the engine has no image legato-desktop:nowhere: make it there with `make desktop-image`"
     )
 
 
-def test_the_wrong_image(daemon: Dockerd, engine: Engine) -> None:
+def test_the_wrong_image(daemon: DaemonProcess, engine: Engine) -> None:
     base = f"{image.BASE_NAME}:{image.base_tag()}"
     assert "has no guest program; use the one that `make desktop-image`" in told(
         daemon.address, base
@@ -91,7 +91,7 @@ def test_the_wrong_image(daemon: Dockerd, engine: Engine) -> None:
     )
 
 
-def test_no_permission(daemon: Dockerd) -> None:
+def test_no_permission(daemon: DaemonProcess) -> None:
     check_requirements(daemon.address)  # whatever is imported late has been
     os.seteuid(65534)
     try:
@@ -144,7 +144,7 @@ def test_a_container_removed_from_outside(
 
 
 def test_an_engine_that_stops_answering(
-    daemon: Dockerd,
+    daemon: DaemonProcess,
     own_desktop: Callable[..., DockerDesktop],
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,7 +191,7 @@ def test_a_killed_desktop_is_gone_at_once(
 
 
 def test_a_driver_killed_takes_its_containers_along_and_no_others(
-    daemon: Dockerd, own_desktop: Callable[..., DockerDesktop], engine: Engine
+    daemon: DaemonProcess, own_desktop: Callable[..., DockerDesktop], engine: Engine
 ) -> None:
     desktop = own_desktop()
     desktop.reset(ScriptedTask())
@@ -209,7 +209,7 @@ def test_a_driver_killed_takes_its_containers_along_and_no_others(
 
 
 @contextmanager
-def other_driver(daemon: Dockerd) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def other_driver(daemon: DaemonProcess) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.desktop.docker.drive", daemon.address],
         stdin=subprocess.PIPE,
@@ -233,7 +233,7 @@ def ask(process: subprocess.Popen[str]) -> str:
 
 
 def test_what_a_killed_driver_never_started_is_swept(
-    daemon: Dockerd, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    daemon: DaemonProcess, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = engine.api.create_container(image.reference(), labels={image.LABEL: "container"})
     strange = engine.api.create_container(image.reference(), labels={"someone": "else"})

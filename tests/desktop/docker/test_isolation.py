@@ -84,15 +84,44 @@ def test_the_container_is_made_as_it_says(desktop: DockerDesktop, engine: Engine
     assert "no-new-privileges" in host["SecurityOpt"]
 
 
+BUSY = """
+import os, time
+start, parent = time.monotonic(), os.fork()
+while time.monotonic() < start + 2:
+    pass
+if parent:
+    os.wait()
+    print(sum(os.times()[:4]) / (time.monotonic() - start))
+"""
+
+
 def containers(engine: Engine) -> list[dict[str, object]]:
     found: list[dict[str, object]] = engine.api.containers(all=True)
     return found
 
 
+def test_only_what_a_reset_empties_can_be_written_to(machine: Machine) -> None:
+    find = ["find", "/", *PRUNED, "-type", "d", "-writable", "-print", "-prune"]
+    found = machine.run(find).stdout.split()
+    assert set(found) == {
+        "/home/user",
+        "/run/user/1000",
+        "/run/desk",
+        "/tmp",
+        "/dev/shm",
+        "/dev/mqueue",
+    }
+
+
+PRUNED = ("-path", "/proc", "-prune", "-o")
+
+
 def test_memory_and_processes_are_bounded(own_desktop: Callable[..., DockerDesktop]) -> None:
-    desktop = own_desktop(memory_mib=512, max_processes=128, disk_mib=64)
+    desktop = own_desktop(memory_mib=512, max_processes=128, disk_mib=64, cpus=0.5)
     task = ScriptedTask()
     desktop.reset(task)
+    taken = task.machine.run(["python3", "-c", BUSY])
+    assert float(taken.stdout) < 0.75, "two that want a processor each have half of one"
     eaten = task.machine.run(["python3", "-c", "x = b'x' * (700 << 20); print(len(x))"])
     assert eaten.returncode == -9
     filled = task.machine.run(["sh", "-c", "head -c 100M /dev/zero > ~/full"])

@@ -124,13 +124,14 @@ def test_a_reset_is_clean_and_keeps_the_container(desktop: DockerDesktop, machin
     machine = reset(desktop)
     machine.write_file("/home/user/left.txt", b"x")
     machine.run(["sh", "-c", "echo x > /tmp/left; echo x > /dev/shm/left; mkdir /home/user/.x"])
+    machine.run(["touch", "/dev/mqueue/left"])
     machine.launch(["mousepad"], timeout=60)
     again = screenshot_of_clean(desktop)
     assert desktop._box is kept
     assert again.sha256 == clean.sha256
     machine = reset(desktop)
     assert "left.txt" not in machine.list_files("/home/user")
-    assert machine.run(["ls", "/dev/shm"]).stdout == ""
+    assert machine.run(["ls", "/dev/shm", "/dev/mqueue"]).stdout == "/dev/mqueue:\n\n/dev/shm:\n"
     assert machine.run(["pgrep", "mousepad"]).returncode == 1
 
 

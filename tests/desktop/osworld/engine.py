@@ -18,15 +18,21 @@ START_S = 60.0
 class Engine:
     """``with Engine() as engine``; publishes ports on this host and reaches nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: str | None = None) -> None:
+        """``disk`` as for ``mount -t tmpfs -o size=``; by default this host's."""
+        self._disk = disk
         self.folder = Path(tempfile.mkdtemp(prefix="legato-dockerd-"))
         self.host = f"unix://{self.folder}/docker.sock"
-        self._bridge = f"lgt{os.getpid()}"
-        self._net = f"172.30.{os.getpid() % 250}"
+        number = os.getpid() * 2 + (disk is not None)
+        self._bridge = f"lgt{number}"
+        self._net = f"172.30.{number % 250}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Engine:
         try:
+            if self._disk is not None:
+                self.data.mkdir()
+                run("mount", "-t", "tmpfs", "-o", f"size={self._disk}", "tmpfs", str(self.data))
             run("ip", "link", "add", self._bridge, "type", "bridge")
             run("ip", "addr", "add", f"{self._net}.1/24", "dev", self._bridge)
             run("ip", "link", "set", self._bridge, "up")
@@ -50,6 +56,11 @@ class Engine:
                 subprocess.run(["umount", "-l", line.split()[1]], capture_output=True, timeout=20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def data(self) -> Path:
+        """Where the engine keeps images and containers."""
+        return self.folder / "data"
+
     def load(self, rootfs: Path, start: Sequence[str], tag: str = IMAGE) -> None:
         """Make an image of a tar, whose containers run ``start``."""
         self.docker("import", "--change", f"ENTRYPOINT {json.dumps(list(start))}", str(rootfs), tag)
@@ -59,7 +70,7 @@ class Engine:
 
     def _start(self) -> None:
         settings = {
-            "data-root": str(self.folder / "data"),
+            "data-root": str(self.data),
             "exec-root": str(self.folder / "exec"),
             "pidfile": str(self.folder / "pid"),
             "hosts": [self.host],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pytest
 from legato.desktop.actions import Click, Type
 from legato.desktop.contract import DesktopOptions, Task
 from legato.desktop.osworld.desktop import OSWorldDesktop, make_desktop
+from legato.desktop.osworld.environment import Environment
 from legato.errors import ActionError, EnvFailure, GradeFailure
 from legato.tasks.tasks_file import CarriedTask
 from tests.desktop.osworld.conftest import Make
@@ -124,6 +127,56 @@ def test_a_locked_screen_and_a_guest_that_stops_answering(
     with pytest.raises(EnvFailure, match="the guest's server does not answer"):
         shared_desktop.observe()
     assert engine.docker("ps", "-aq") == ""
+
+
+def test_a_container_removed_from_outside(own_desktop: Make, engine: Engine) -> None:
+    desktop = own_desktop()
+    before = set(engine.docker("ps", "-q").split())
+    desktop.reset(task())
+    (mine,) = set(engine.docker("ps", "-q").split()) - before
+    engine.docker("rm", "-f", mine)
+    with pytest.raises(EnvFailure, match="the guest's server does not answer"):
+        desktop.act(Click(x=5, y=5))
+    desktop.reset(task())
+    assert desktop.last_reset == "first"  # on a new machine
+    desktop.check_health()
+
+
+def test_a_machine_that_stops_answering(own_desktop: Make, engine: Engine) -> None:
+    desktop = own_desktop()
+    before = set(engine.docker("ps", "-q").split())
+    desktop.reset(task())
+    (mine,) = set(engine.docker("ps", "-q").split()) - before
+    engine.docker("pause", mine)
+    desktop.deadlines = replace(desktop.deadlines, observe=3.0)
+    with pytest.raises(EnvFailure, match="did not answer 'screenshot' within 3 s"):
+        desktop.observe()
+    assert set(engine.docker("ps", "-aq").split()) == before
+
+
+def test_the_engines_disk_is_full(
+    own_desktop: Make, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(disk="32m") as small:
+        monkeypatch.setenv("DOCKER_HOST", small.host)
+        small.load(Path(os.devnull), ["/bin/no"])
+        desktop = own_desktop()
+        full = fill(small.data)
+        with pytest.raises(EnvFailure, match=r"the disk of the docker engine is full") as e:
+            desktop.prepare()
+        assert not e.value.transient
+        full.unlink()
+        assert small.docker("ps", "-aq") == ""
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes all the room there is."""
+    full = disk / "full"
+    with full.open("wb", buffering=0) as f, contextlib.suppress(OSError):
+        while f.write(bytes(1 << 16)):
+            continue
+    assert shutil.disk_usage(disk).free == 0
+    return full
 
 
 def test_an_image_that_is_not_osworlds(own_desktop: Make, engine: Engine) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +63,45 @@ def test_no_kvm(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_engine(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
     assert "finds no docker engine: there is no socket" in refused(options())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a socket somebody else's")
+def test_an_engine_without_permission(options: Options, tmp_path: Path) -> None:
+    """As root without the right to pass over permissions, in a process of its own."""
+    address = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as somebodys:
+        somebodys.bind(str(address))
+        somebodys.listen()
+        os.chown(address, 65534, 65534)
+        address.chmod(0o600)
+        rights = "-dac_override,-dac_read_search"
+        argv = ["setpriv", "--bounding-set", rights, "--inh-caps", rights, sys.executable, "-c"]
+        done = subprocess.run(
+            [*argv, MAKE, json.dumps(asdict(options()))],
+            env=os.environ | {"DOCKER_HOST": f"unix://{address}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert "permission denied on its socket; start one" in done.stdout, done.stderr[-2000:]
+
+
+MAKE = """
+import json, sys
+from legato.desktop.contract import DesktopOptions
+from legato.desktop.osworld.desktop import make_desktop
+from legato.errors import ConfigError
+try:
+    make_desktop(DesktopOptions(**json.loads(sys.argv[1])), 0)
+except ConfigError as e:
+    print(e)
+"""
+
+
+def test_no_qemu(options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = refused(options(provider="qemu"))
+    assert said.startswith("the provider qemu needs qemu-system-x86_64: install QEMU")
 
 
 @pytest.mark.desktop

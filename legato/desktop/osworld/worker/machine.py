@@ -138,6 +138,13 @@ class Machine:
         except Fault:
             raise
         except Exception as e:
+            if "no space left on device" in str(e).lower():
+                raise Fault(
+                    "env",
+                    f"the disk of the docker engine is full: {_short(e)}; free some space "
+                    "(docker system df)",
+                    transient=False,
+                ) from e
             raise Fault("env", f"the machine did not start: {_short(e)}") from e
 
     def _notice_machine(self) -> None:
