@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ def mark(provider: qemu.QemuProvider, name: str) -> list[str]:
     return reply.text.split()
 
 
-def test_loadvm_undoes_what_the_guest_did(
+def test_loadvm_undoes_what_the_guest_did_and_the_end_is_told(
     provider: qemu.QemuProvider, guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = guest.disk.read_bytes()
@@ -67,6 +68,10 @@ def test_loadvm_undoes_what_the_guest_did(
     assert mark(provider, "third") == ["third"]
     assert guest.disk.read_bytes() == before
     assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(qemu, "MONITOR_S", 1.0)
+    with pytest.raises(Fault, match="QEMU's monitor does not answer: timed out"):
+        provider.revert_to_snapshot(str(guest.disk), "any")
     process.kill()
     process.wait(30)
     with pytest.raises(Fault, match="QEMU ended before it was reverted"):

@@ -197,7 +197,7 @@ class Monitor:
                     raise Fault("env", "QEMU did not start") from None
                 time.sleep(0.05)
         sock.settimeout(MONITOR_S)
-        self._stream = sock.makefile("rwb")
+        self._sock, self._stream = sock, sock.makefile("rwb")
         self._read()  # the greeting
         self._ask("qmp_capabilities")
 
@@ -209,6 +209,7 @@ class Monitor:
 
     def _ask(self, command: str, **arguments: Any) -> Any:
         try:
+            self._sock.settimeout(MONITOR_S)
             body = {"execute": command, "arguments": arguments}
             self._stream.write(json.dumps(body).encode() + b"\n")
             self._stream.flush()
@@ -222,7 +223,10 @@ class Monitor:
             raise Fault("env", f"QEMU's monitor does not answer: {e}") from None
 
     def _read(self) -> dict[str, Any]:
-        line = self._stream.readline()
+        try:
+            line = self._stream.readline()
+        except ConnectionError:
+            line = b""
         if not line:
             raise Fault("env", "QEMU is gone")
         reply: dict[str, Any] = json.loads(line)
