@@ -143,6 +143,21 @@ def test_a_container_removed_from_outside(
     assert mine not in ours(engine)
 
 
+def test_a_container_that_stops_answering(
+    own_desktop: Callable[..., DockerDesktop], engine: Engine
+) -> None:
+    desktop = own_desktop()
+    before = ours(engine)
+    desktop.reset(ScriptedTask())
+    (mine,) = ours(engine) - before
+    engine.api.pause(mine)
+    with pytest.raises(EnvFailure, match="did not answer"):
+        desktop.act(Action(action_type="click", x=5, y=5))
+    desktop.reset(ScriptedTask())  # on a new one
+    desktop.check_health()
+    assert mine not in ours(engine)
+
+
 def test_an_engine_that_stops_answering(
     daemon: DaemonProcess,
     own_desktop: Callable[..., DockerDesktop],
