@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from legato.desktop.actions import AnyAction, Done, Fail
-from legato.desktop.osworld.desktop import OSWorldDesktop
+from legato.rl.collect import OSWorldDesktop
 from tests.desktop.osworld.engine import Engine
 from tests.desktop.osworld.examples import EXAMPLES, NO_CONFIG, Example
 
