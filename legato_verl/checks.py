@@ -61,6 +61,7 @@ def check(config: DictConfig) -> Settings:
             files if isinstance(files, str) else list(files),
             backend=settings.desktop.backend_name,
             osworld_path=settings.desktop.osworld_path,
+            environment=settings.desktop.options.get("environment"),
             infeasible=settings.rollout.infeasible,
         )
     return settings

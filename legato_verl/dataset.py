@@ -31,6 +31,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
             data_files,
             backend=config.custom_cls.get("backend") or "local",
             osworld_path=config.custom_cls.get("osworld_path"),
+            environment=config.custom_cls.get("environment"),
             infeasible=config.custom_cls.get("infeasible", True),
         )
         if 0 < max_samples < len(named):

@@ -82,7 +82,12 @@ class Station:
 
     def task(self, text: str) -> Task:
         desktop = self.settings.desktop
-        return read_task(text, backend=desktop.backend_name, osworld_path=desktop.osworld_path)
+        return read_task(
+            text,
+            backend=desktop.backend_name,
+            osworld_path=desktop.osworld_path,
+            environment=desktop.options.get("environment"),
+        )
 
     async def group_ended(self, uid: str, result: GroupResult, rows: int, *, mode: Mode) -> None:
         """Tell the recorder, before the trainer can ask."""

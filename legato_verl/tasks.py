@@ -29,19 +29,21 @@ def name_tasks(
     *,
     backend: str,
     osworld_path: str | None = None,
+    environment: str | None = None,
     infeasible: bool = True,
 ) -> list[tuple[Task, str]]:
     """The tasks of all ``files``, checked for the backend, each with its row's text.
 
-    ``infeasible`` as in :class:`~legato.rl.config.RolloutConfig`. Raises
-    :class:`~legato.errors.ConfigError` naming what cannot be read.
+    ``environment`` as in :func:`~legato.tasks.tasks_file.load_tasks`, ``infeasible`` as in
+    :class:`~legato.rl.config.RolloutConfig`. Raises :class:`~legato.errors.ConfigError` naming
+    what cannot be read.
     """
-    checkout = None if osworld_path is None else Path(osworld_path).expanduser()
+    checkout, place = _path(osworld_path), _path(environment)
     named: list[tuple[Task, str]] = []
     for name in [files] if isinstance(files, str) else files:
         if str(name).endswith(".json"):
             path = Path(str(name)).expanduser().resolve()
-            tasks = load_tasks(path, backend=backend, osworld_path=checkout)
+            tasks = load_tasks(path, backend=backend, osworld_path=checkout, environment=place)
             entries = json.loads(path.read_text(encoding="utf-8-sig"))
             named += zip(tasks, (_text(e, path.parent) for e in entries), strict=True)
         else:
@@ -53,14 +55,23 @@ def name_tasks(
     return kept
 
 
-def read_task(text: str, *, backend: str, osworld_path: str | None = None) -> Task:
+def read_task(
+    text: str, *, backend: str, osworld_path: str | None = None, environment: str | None = None
+) -> Task:
     """The task of a row's text."""
     row: dict[str, Any] = json.loads(text)
-    checkout = None if osworld_path is None else Path(osworld_path).expanduser()
     (task,) = parse_tasks(
-        [row["entry"]], backend=backend, osworld_path=checkout, base=Path(row["base"])
+        [row["entry"]],
+        backend=backend,
+        osworld_path=_path(osworld_path),
+        environment=_path(environment),
+        base=Path(row["base"]),
     )
     return task
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name).expanduser()
 
 
 def _suite(name: str) -> Sequence[Task]:

@@ -67,6 +67,14 @@ def test_settings_and_groups_by_the_command_line() -> None:
     assert (settings.limits.max_steps, settings.limits.rollout_timeout) == (3, 60.0)
 
 
+def test_the_dataset_is_told_what_the_desktops_are() -> None:
+    usual = ours().data.custom_cls
+    assert (usual.environment, usual.infeasible) == (None, True)
+    place = "+legato.desktop.options.environment=/opt/osworld"
+    told = composed("verl/osworld", place).data.custom_cls
+    assert (told.backend, told.environment, told.infeasible) == ("osworld", "/opt/osworld", False)
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

@@ -124,6 +124,12 @@ class Engine:
                 f"{SECCOMP} to {self.seccomp} there",
                 transient=False,
             )
+        if "rlimit" in said:  # runc says "setting rlimit", crun "setrlimit"
+            return EnvFailure(
+                f"the engine at {self.address} may not set the limits that it gives containers: "
+                f"{said}; lower them (podman: default_ulimits in its containers.conf)",
+                transient=False,
+            )
         return EnvFailure(f"the engine at {self.address} could not {what}: {said}")
 
     def check(self) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from docker.types import Ulimit
 
+from legato.desktop import image
 from legato.desktop.docker import check_requirements
 from legato.desktop.docker import engine as engine_module
 from legato.desktop.docker.desktop import DockerDesktop
@@ -98,6 +100,22 @@ def test_on_another_host_it_asks_for_a_copy_of_the_profile(
         desktop.reset(ScriptedTask())
         desktop.check_health()
         desktop.close()
+
+
+def test_limits_that_the_host_does_not_allow(engine: Engine) -> None:
+    known = engine.find_image(image.reference())
+    assert known is not None
+    high = Ulimit(name="nofile", soft=2**40, hard=2**40)
+    host = engine.api.create_host_config(network_mode="none", ulimits=[high])
+    made = engine.api.create_container(known["Id"], host_config=host)
+    try:
+        with (
+            pytest.raises(EnvFailure, match=r"may not set the limits .* lower them \(podman"),
+            engine.calls("start a container"),
+        ):
+            engine.api.start(made["Id"])
+    finally:
+        engine.api.remove_container(made["Id"], force=True)
 
 
 def test_an_engine_without_bounds_is_refused(
