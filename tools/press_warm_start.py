@@ -119,8 +119,13 @@ def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
     from datasets import Dataset, Image, Sequence
+    from datasets import disable_progress_bars as disable_bars_of_datasets
+    from transformers import PrinterCallback
+    from transformers.utils import logging
     from trl import SFTConfig, SFTTrainer
 
+    disable_bars_of_datasets()
+    logging.disable_progress_bar()
     torch.set_num_threads(1)
     dataset = Dataset.from_list(rows).cast_column("images", Sequence(Image()))
     with tempfile.TemporaryDirectory() as scratch:
@@ -142,9 +147,27 @@ def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None
             report_to="none",
             disable_tqdm=True,
         )
-        trainer = SFTTrainer(model=str(base), args=args, train_dataset=dataset)
+        trainer = SFTTrainer(
+            model=str(base), args=args, train_dataset=dataset, callbacks=[_progress()]
+        )
+        trainer.remove_callback(PrinterCallback)
+        told = logging.get_verbosity()
+        logging.set_verbosity_error()  # that it takes over the tokenizer's special ids is no news
         trainer.train()
+        logging.set_verbosity(told)
         trainer.save_model(str(out))
+
+
+def _progress() -> Any:
+    from transformers import TrainerCallback
+
+    class Progress(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                at, of, loss = state.global_step, state.max_steps, float(logs["loss"])
+                print(f"warm start: step {at} of {of}, loss {loss:.3f}", file=sys.stderr)
+
+    return Progress()
 
 
 def main() -> None:
