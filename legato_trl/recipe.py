@@ -75,7 +75,7 @@ def read_recipe(tree: DictConfig) -> Recipe:
     try:
         plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as e:
-        raise ConfigError(f"recipe: {e}") from None
+        raise ConfigError(f"recipe: {str(e).splitlines()[0]}") from None
     assert isinstance(plain, dict)
     unknown = sorted(set(map(str, plain)) - _PARTS)
     if unknown:

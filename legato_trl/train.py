@@ -39,25 +39,32 @@ def train(recipe: Recipe) -> LegatoGRPOTrainer:
     return trainer
 
 
-@hydra.main(version_base="1.3", config_path=None)
-def _main(tree: DictConfig) -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)]
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    train(read_recipe(tree))
+def _compose() -> list[DictConfig]:
+    """What the command line asks for: one recipe, or as many as ``--multirun`` makes of it."""
+    composed: list[DictConfig] = []
+    # Nothing but composing happens inside: Hydra ends the process at an exception, and its way.
+    hydra.main(version_base="1.3", config_path=None)(composed.append)()
+    return composed
 
 
 def main() -> None:
     """Errors of ours end in one line, and exit code 2 (1: lost on the way)."""
     use_config_groups()
-    given = any(a.startswith(("--config-dir", "-cd", "--config-path", "-cp")) for a in sys.argv)
-    if not given:
+    flags = [argument.partition("=")[0] for argument in sys.argv[1:]]
+    if not {"--config-dir", "-cd", "--config-path", "-cp"} & set(flags):
         sys.argv[1:1] = ["--config-dir", str(recipe_dir())]
     # Hydra would change the folder, and write its own logs beside the trainer's.
     sys.argv += ["hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"]
+    logging.basicConfig(
+        level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)]
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        _main()
+        for tree in _compose():
+            if not tree:
+                names = ", ".join(sorted(path.stem for path in recipe_dir().glob("*.yaml")))
+                raise ConfigError(f"give --config-name: a recipe of yours, or one of {names}")
+            train(read_recipe(tree))
     except ConfigError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
