@@ -46,8 +46,12 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
     "TMPDIR": "/dev/shm",
 }
+IN_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""Executor that runs the model in the engine's own process. A worker in one of its own, which vLLM
+starts on a CPU otherwise, polls for work without a pause while requests come: a core of two."""
 
 
 class VllmServer:
@@ -83,6 +87,7 @@ class VllmServer:
             *("--limit-mm-per-prompt", json.dumps({"image": max_images, "video": 0})),
             *("--logprobs-mode", logprobs_mode),
             *("--block-size", "32"),  # without it no prefix shorter than 128 tokens is reused
+            *("--distributed-executor-backend", IN_ONE_PROCESS),
             "--enforce-eager",
             "--enable-scale-out",  # serves the token endpoint, /inference/v1/generate
             "--enable-prompt-tokens-details",
