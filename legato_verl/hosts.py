@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from legato.desktop.contract import Deadlines
+from legato.desktop.extras import Deadlines
 from legato.errors import ActionError, EnvFailure, Failure, GradeFailure
 from legato.rl.config import DesktopConfig
 from legato.rl.pool import Lease, Pool

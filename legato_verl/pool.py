@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from legato.desktop.contract import Deadlines
+from legato.desktop.extras import Deadlines
 from legato.errors import EnvFailure, Failure
 from legato.rl.config import DesktopConfig
 from legato_verl.hosts import Answer, DesktopHost

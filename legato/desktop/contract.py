@@ -17,14 +17,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from PIL import Image
 
 from legato.desktop.actions import Answer, AnyAction, Done, Fail
 from legato.desktop.png import encode_png
-from legato.errors import ActionError
 
 ReadyReason = Literal["idle", "animated", "fixed", "timeout", "none"]
 """Why waiting ended.
@@ -312,30 +311,6 @@ class Task(Protocol):
         ...
 
 
-@runtime_checkable
-class LimitsActions(Protocol):
-    """A task that allows only some kinds of action."""
-
-    allowed_actions: frozenset[str]
-    """Values of ``action_type``."""
-
-
-@runtime_checkable
-class NeedsLockdown(Protocol):
-    """A task whose desktop is handed out only if it is locked down (:mod:`.lockdown`)."""
-
-    lockdown: bool
-
-
-def check_allowed(task: Task, action: AnyAction) -> None:
-    """Raise :class:`~legato.errors.ActionError` if the task does not allow this kind of action."""
-    if isinstance(task, LimitsActions) and action.action_type not in task.allowed_actions:
-        raise ActionError(
-            f"this task does not allow {action.action_type!r}; "
-            f"allowed: {', '.join(sorted(task.allowed_actions))}"
-        )
-
-
 class Desktop(ABC):
     """One desktop. Any method may raise :class:`~legato.errors.EnvFailure`."""
 
@@ -374,63 +349,6 @@ class Desktop(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free everything this desktop holds. Idempotent; never raises."""
-
-
-@runtime_checkable
-class CanPrepare(Protocol):
-    """A desktop that can be made clean before it is known which task comes next (standby)."""
-
-    def prepare(self) -> None:
-        """Fast reset (or first boot) to the clean baseline, until its screen is stable.
-
-        The following :meth:`Desktop.reset` then only runs the task's set-up.
-        """
-        ...
-
-
-@runtime_checkable
-class CanKill(Protocol):
-    """A desktop that can be stopped from another thread while a call hangs in it."""
-
-    def kill(self) -> None:
-        """Destroy the machine at once; a call blocked in it fails soon. Thread-safe, idempotent."""
-        ...
-
-
-@runtime_checkable
-class CanCheckHealth(Protocol):
-    """A desktop that can prove it is fit to be leased."""
-
-    def check_health(self) -> None:
-        """Return if the desktop works; raise :class:`~legato.errors.EnvFailure` if not."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Longest a desktop call may take, in seconds. Past it the desktop is killed."""
-
-    prepare: float = 120.0
-    reset: float = 180.0
-    act: float = 60.0
-    """On top of the ready timeout and of any wait that the action itself asks for."""
-    observe: float = 20.0
-    evaluate: float = 180.0
-    close: float = 15.0
-
-
-@runtime_checkable
-class KnowsDeadlines(Protocol):
-    """A desktop whose calls take longer than is usual, such as one that boots a machine."""
-
-    deadlines: Deadlines
-
-
-@runtime_checkable
-class DeclinesStandby(Protocol):
-    """A desktop too large for a clean spare beside it."""
-
-    standby: Literal[False]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)

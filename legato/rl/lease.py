@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from legato.desktop.contract import Deadlines, Desktop, DesktopOptions
+from legato.desktop.contract import Desktop, DesktopOptions
+from legato.desktop.extras import Deadlines
 
 T = TypeVar("T")
 

@@ -22,15 +22,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from legato.desktop.contract import (
+from legato.desktop.contract import Desktop, DesktopFactory, DesktopOptions
+from legato.desktop.extras import (
     CanCheckHealth,
     CanKill,
     CanPrepare,
     Deadlines,
     DeclinesStandby,
-    Desktop,
-    DesktopFactory,
-    DesktopOptions,
     KnowsDeadlines,
 )
 from legato.errors import ActionError, EnvFailure, GradeFailure

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, Wait
-from legato.desktop.contract import Deadlines, Desktop, Screenshot, Task, check_allowed
+from legato.desktop.contract import Desktop, Screenshot, Task
+from legato.desktop.extras import Deadlines, check_allowed
 from legato.errors import ActionError, ContextLimit, EnvFailure, Failure, PolicyFailure
 from legato.rl.lease import DesktopLease
 from legato.rl.observer import Phase

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from legato.desktop.actions import ENDS_EPISODE, AnyAction, action_json, parse_action
-from legato.desktop.contract import Desktop, Score, Screenshot, Task, check_allowed
+from legato.desktop.contract import Desktop, Score, Screenshot, Task
+from legato.desktop.extras import check_allowed
 from legato.errors import ActionError, EpisodeOver, Failure
 from legato.rl.config import DesktopConfig
 from legato.rl.manifest import Manifest, RunPath

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from legato.desktop import actions as a
-from legato.desktop.contract import (
-    CanCheckHealth,
-    CanKill,
-    CanPrepare,
-    Desktop,
-    DesktopOptions,
-    Screenshot,
-)
+from legato.desktop.contract import Desktop, DesktopOptions, Screenshot
+from legato.desktop.extras import CanCheckHealth, CanKill, CanPrepare
 from legato.desktop.fake import KINDS, drawing, fake_tasks, make_desktop, reference_actions
 from legato.desktop.fake.generate import SMALLEST_FORM
 from legato.errors import ActionError, ConfigError, EnvFailure

@@ -16,12 +16,12 @@ from legato.desktop.contract import (
     ActResult,
     Desktop,
     DesktopOptions,
-    NeedsLockdown,
     Ready,
     Score,
     Screenshot,
     Task,
 )
+from legato.desktop.extras import NeedsLockdown
 from legato.desktop.guest.box import Box, Provider
 from legato.desktop.guest.client import GuestClient
 from legato.desktop.guest.machine import GuestMachine

@@ -24,7 +24,6 @@ from legato.desktop.actions import (
 )
 from legato.desktop.contract import (
     ActResult,
-    Deadlines,
     Desktop,
     DesktopOptions,
     Ready,
@@ -32,6 +31,7 @@ from legato.desktop.contract import (
     Screenshot,
     Task,
 )
+from legato.desktop.extras import Deadlines
 from legato.desktop.osworld.environment import Environment
 from legato.desktop.osworld.options import OSWorldOptions
 from legato.desktop.osworld.process import WorkerProcess

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from legato.desktop.actions import Action
-from legato.desktop.contract import (
-    CanCheckHealth,
-    CanKill,
-    CanPrepare,
-    DesktopOptions,
-    Machine,
-    Score,
-)
+from legato.desktop.contract import DesktopOptions, Machine, Score
+from legato.desktop.extras import CanCheckHealth, CanKill, CanPrepare
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.errors import ConfigError, EnvFailure, GradeFailure
 from tests.desktop.local.conftest import ScriptedTask
