@@ -237,14 +237,24 @@ def test_a_model_server_that_is_gone_ends_the_run() -> None:
 
 def test_stragglers_are_cancelled_at_once_model_call_and_desktop_included() -> None:
     class Uneven(StubPolicy):
+        """Answers two attempts, once all four have asked."""
+
+        asked = 0
+
         async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-            self.latency = 0.0 if self.calls < 2 else 30.0
+            number, self.asked = self.asked, self.asked + 1
+            if self.asked == 4:
+                all_asked.set()
+            if number < 2:
+                await asyncio.wait_for(all_asked.wait(), 60)
+            self.latency = 0.0 if number < 2 else 300.0
             return await super().generate(prompt, sampling)
 
+    all_asked = asyncio.Event()
     policy = Uneven(lambda _: "done")
     started = time.monotonic()
     outcome = run_group(policy, desktops=4, groups=GroupOptions(size=2, oversample=1.0))
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 200
     assert outcome.statuses == {"ok": 2, "cancelled": 2}
     assert policy.cancelled == 2
     assert policy.running == 0
