@@ -15,6 +15,26 @@ from rich.logging import RichHandler
 
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl import starting
+from legato.rl.cli_options import (
+    Api,
+    BanId,
+    BanToken,
+    ConfigFile,
+    Harness,
+    MaxTokens,
+    Model,
+    Overrides,
+    PolicyUrl,
+    Retries,
+    RunDirectory,
+    StepTimeout,
+    Temperature,
+    Tokenizer,
+    TopK,
+    TopP,
+    Version,
+    sampling_flags,
+)
 from legato.rl.sandbox_cli import register as register_sandboxes
 from legato.view.cli import register as register_views
 
@@ -40,53 +60,6 @@ class _Console(Console):
 
 out = _Console()
 err = _Console(stderr=True)
-
-PolicyUrl = Annotated[
-    str | None, typer.Option("--policy-url", help="The server's OpenAI-style base, …/v1.")
-]
-Model = Annotated[str | None, typer.Option("--model", help="Model name as the server knows it.")]
-Tokenizer = Annotated[
-    str | None,
-    typer.Option("--tokenizer", help="Folder with tokenizer.json or hub id. [default: the model]"),
-]
-Api = Annotated[
-    str | None,
-    typer.Option("--api", help="auto, tokens (token ids in and out) or chat. [default: auto]"),
-]
-Version = Annotated[str | None, typer.Option("--version", help="Policy version to record.")]
-StepTimeout = Annotated[
-    float | None, typer.Option("--step-timeout", help="Seconds per model call. [default: 60]")
-]
-Retries = Annotated[
-    int | None, typer.Option("--retries", help="Repeats of a failed model call. [default: 1]")
-]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="[default: 1.0]")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="[default: 1.0]")]
-TopK = Annotated[int | None, typer.Option("--top-k", help="0: whole vocabulary. [default: 0]")]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="Tokens per reply. [default: 512]")
-]
-BanId = Annotated[
-    list[int] | None, typer.Option("--ban-id", help="Token id never to sample; repeatable.")
-]
-BanToken = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ban-token",
-        help="Special token never to sample; repeatable, '' for none. [default: vision pads]",
-    ),
-]
-Harness = Annotated[
-    str | None,
-    typer.Option("--harness", help="qwen3_5, qwen3_vl, qwen2_5_vl, compact. [default: qwen3_5]"),
-]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="A YAML file of settings, over the groups.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(help="Config overrides: desktop=fake harness=compact rollout.group=8 …"),
-]
 
 
 @app.callback()
@@ -129,7 +102,7 @@ def probe(
             "policy.tokenizer": tokenizer,
             "policy.api": api,
             "policy.step_timeout": step_timeout,
-            **_sampling_flags(temperature, top_p, top_k, None, ban_id, ban_token),
+            **sampling_flags(temperature, top_p, top_k, None, ban_id, ban_token),
         },
     )
     sampling = resolve_sampling(settings)
@@ -274,7 +247,7 @@ def collect(
         "desktop.standby": standby,
         "harness.name": harness,
         "harness.image_max": image_max,
-        **_sampling_flags(temperature, top_p, top_k, max_tokens, ban_id, ban_token),
+        **sampling_flags(temperature, top_p, top_k, max_tokens, ban_id, ban_token),
     }
     settings = load_settings(overrides=overrides or (), file=config, flags=flags)
     try:
@@ -302,7 +275,7 @@ def collect(
 
 @app.command()
 def export(
-    run_dir: Annotated[Path, typer.Argument(help="A run directory made by collect.")],
+    run_dir: RunDirectory,
     out_path: Annotated[Path, typer.Option("--out", help="JSONL file to write.")],
     merged: Annotated[
         bool,
@@ -327,8 +300,9 @@ def reference(
         str | None, typer.Option("--suite", help="Instead: a suite of seeded tasks, or SUITE/TASK.")
     ] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", help="With --suite: variants of each task.")
-    ] = 32,
+        int | None,
+        typer.Option("--seeds", min=1, help="With --suite: variants of each task. [default: 32]"),
+    ] = None,
     harness: Harness = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -345,7 +319,13 @@ def reference(
     )
     if (tasks is None) == (suite is None):
         raise ConfigError("give either --tasks or --suite")
-    chosen = load(tasks, settings.desktop) if tasks else suite_tasks(suite or "", "train", seeds)
+    if suite is None and seeds is not None:
+        raise ConfigError("--seeds goes with --suite; --tasks names its own seeds")
+    chosen = (
+        load(tasks, settings.desktop)
+        if tasks is not None
+        else suite_tasks(suite or "", "train", seeds or 32)
+    )
     count = write_reference(
         chosen,
         out_dir,
@@ -358,7 +338,7 @@ def reference(
 
 @app.command()
 def profile(
-    run_dir: Annotated[Path, typer.Argument(help="A run directory made by collect.")],
+    run_dir: RunDirectory,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
     """Say how a batch went and where its time was spent."""
@@ -373,24 +353,6 @@ def profile(
         typer.echo(summary.to_json(), nl=False)
     else:
         out.print(render(summary))
-
-
-def _sampling_flags(
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    max_tokens: int | None,
-    ban_id: list[int] | None,
-    ban_token: list[str] | None,
-) -> dict[str, Any]:
-    return {
-        "sampling.temperature": temperature,
-        "sampling.top_p": top_p,
-        "sampling.top_k": top_k,
-        "sampling.max_tokens": max_tokens,
-        "sampling.banned_ids": ban_id or None,
-        "sampling.banned_tokens": [t for t in ban_token if t] if ban_token else None,
-    }
 
 
 @app.command("osworld-setup")

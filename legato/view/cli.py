@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from legato.errors import ConfigError
+from legato.rl.cli_options import RunDirectory
 from legato.view.images import Images
-
-RunDirArgument = Annotated[Path, typer.Argument(help="A run directory made by collect.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +28,9 @@ def view(
         Path | None, typer.Option("--out", help="Folder to write. [default: RUN_DIR/view]")
     ] = None,
     images: Annotated[
-        Images, typer.Option("--images", help="How the pictures get there.")
-    ] = Images.HARDLINK,
+        Images | None,
+        typer.Option("--images", help="How the pictures get there. [default: hardlink]"),
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", help="To spell token ids. [default: what the run names]"),
@@ -42,18 +42,27 @@ def view(
         bool, typer.Option("--live", help="Serve it and follow the run, with its desktops.")
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", help="With --serve or --live. [default: any free one]")
-    ] = 0,
+        int | None, typer.Option("--port", help="With --serve or --live. [default: any free one]")
+    ] = None,
 ) -> None:
     """Show what the agents did: a page that opens offline, or --serve, or --live."""
     if serve or live:
-        if out is not None:
-            raise ConfigError("--out writes a folder; leave it out with --serve and --live")
-        _serve(run_dirs, live=live, port=port, tokenizer=tokenizer)
+        if out is not None or images is not None:
+            raise ConfigError(
+                "--out and --images are for a folder; leave them out with --serve and --live"
+            )
+        _serve(run_dirs, live=live, port=port or 0, tokenizer=tokenizer)
         return
+    if port is not None:
+        raise ConfigError("--port is for a server; give --serve or --live with it")
     from legato.view.site import write_site
 
-    index = write_site(run_dirs, out or run_dirs[0] / "view", images=images, tokenizer=tokenizer)
+    index = write_site(
+        run_dirs,
+        out or run_dirs[0] / "view",
+        images=images or Images.HARDLINK,
+        tokenizer=tokenizer,
+    )
     typer.echo(f"open {index}")
 
 
@@ -69,7 +78,7 @@ def _serve(run_dirs: list[Path], *, live: bool, port: int, tokenizer: str | None
 
 
 def film(
-    run_dir: RunDirArgument,
+    run_dir: RunDirectory,
     rollout: Annotated[str, typer.Argument(help="Its id, such as edit-text-1/0, or its number.")],
     out: Annotated[
         Path | None, typer.Option("--out", help=".gif or .mp4 [default: the rollout's id .gif]")
@@ -91,7 +100,7 @@ def film(
 
 
 def sheet(
-    run_dir: RunDirArgument,
+    run_dir: RunDirectory,
     out: Annotated[Path, typer.Option("--out", help="The .png to write.")] = Path("sheet.png"),
     rollouts: Annotated[
         int, typer.Option("--rollouts", min=1, max=200, help="The first so many with pictures.")

@@ -42,7 +42,9 @@ def test_film_and_sheet(fake_run: Path, tmp_path: Path) -> None:
         (("view", "nowhere"), "no run at nowhere"),
         (("film", "nowhere", "0"), "no run at nowhere"),
         (("sheet", "nowhere"), "no run at nowhere"),
-        (("view", "nowhere", "--serve", "--out", "x"), "--out writes a folder"),
+        (("view", "nowhere", "--serve", "--out", "x"), "leave them out with --serve"),
+        (("view", "nowhere", "--live", "--images", "copy"), "leave them out with --serve"),
+        (("view", "nowhere", "--port", "8000"), "give --serve or --live"),
     ],
 )
 def test_mistakes_end_in_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
