@@ -166,6 +166,8 @@ class LegatoGRPOConfig(GRPOConfig):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}")
         self._refuse_what_would_be_ignored()
+        if self.vllm_mode == "colocate":
+            self._refuse_what_needs_a_server()
         self._settings("http://server/v1", "model", None)
         super().__post_init__()
 
@@ -228,6 +230,19 @@ class LegatoGRPOConfig(GRPOConfig):
         for name, why in _UNTOUCHED.items():
             if getattr(self, name) not in same.get(name, (defaults[name],)):
                 raise ConfigError(f"{name} must be left at its default: {why}")
+
+    def _refuse_what_needs_a_server(self) -> None:
+        if self.weight_sync == "file":
+            raise ConfigError(
+                "weight_sync=file gives weights to a server; vllm_mode=colocate has none"
+            )
+        defaults = {f.name: f.default for f in fields(LegatoGRPOConfig)}
+        for name in ("step_timeout", "max_inflight"):
+            if getattr(self, name) != defaults[name]:
+                raise ConfigError(
+                    f"{name} is about requests to a server; leave it out with vllm_mode=colocate, "
+                    "which answers in rounds, one request of each desktop at the most"
+                )
 
 
 def _named(cls: type[Any], key: str, value: Mapping[str, Any] | str, where: str) -> Any:

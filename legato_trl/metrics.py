@@ -1,12 +1,10 @@
-"""What a step's rollouts were like, as figures for TRL's own logging."""
+"""How far the trainer is from the server in a step, as figures for TRL's own logging."""
 
 from __future__ import annotations
 
 import torch
 
-from legato.rl.figures import Figures, economy, effort, outcome
-
-__all__ = ["economy", "effort", "mismatch", "outcome"]
+from legato.rl.figures import Figures
 
 
 def mismatch(difference: torch.Tensor, turns: torch.Tensor) -> Figures:

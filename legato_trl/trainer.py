@@ -25,6 +25,7 @@ from trl.trainer.utils import use_adapter
 
 from legato.desktop.contract import Task
 from legato.errors import ConfigError, LegatoError, PolicyFailure
+from legato.rl import figures
 from legato.rl.collect import resolve_sampling
 from legato.rl.driver import GroupResult
 from legato.rl.policy import PolicyConfig
@@ -34,11 +35,11 @@ from legato.rl.samples import Vision, samples_from, screenshots
 from legato.rl.tokens import load_tokenizer
 from legato.rl.types import Sampling, Tokenizer
 from legato.view.gaps import note_gaps
-from legato_trl import metrics
 from legato_trl.colocate import ColocatedPolicy, vllm_engine
 from legato_trl.config import LegatoGRPOConfig
 from legato_trl.gaps import gaps_of, merged
 from legato_trl.logprobs import importance_ratio, without
+from legato_trl.metrics import mismatch
 from legato_trl.model import load_processor, vision_of
 from legato_trl.prompts import as_dataset, held_out_tasks, training_tasks
 from legato_trl.ranks import gather, on_main, scatter_from_main
@@ -214,7 +215,7 @@ class LegatoGRPOTrainer(GRPOTrainer):
         if mode == "train":
             callbacks = self.callback_handler.callbacks
             self._sheets.log(self.state.global_step, result.rollouts, callbacks)
-        for name, value in metrics.economy(rows, self.vision.image_token_id):
+        for name, value in figures.economy(rows, self.vision.image_token_id):
             self._metrics[mode][name].append(value)
         return shares(
             rows,
@@ -227,8 +228,8 @@ class LegatoGRPOTrainer(GRPOTrainer):
         return samples_from(group.rollouts, min_group=self.args.min_group, vision=self.vision)
 
     def _log_rollouts(self, groups: list[GroupResult], result: BatchResult, mode: Mode) -> None:
-        for figures in (metrics.outcome(groups), metrics.effort(result.tries)):
-            for name, value in figures:
+        for told in (figures.outcome(groups), figures.effort(result.tries)):
+            for name, value in told:
                 self._metrics[mode][name].append(value)
         generations = [step.generation for r in result.tries for step in r.steps]
         if mode == "train":
@@ -276,7 +277,7 @@ class LegatoGRPOTrainer(GRPOTrainer):
     def _compare(
         self, rows: list[Row], difference: torch.Tensor, turns: torch.Tensor, mode: Mode
     ) -> None:
-        for name, value in metrics.mismatch(difference, turns):
+        for name, value in mismatch(difference, turns):
             self._metrics[mode][name].append(value)
         found = merged(gather([gaps_of(rows, difference, turns)]))
         on_main(lambda: note_gaps(self.rollouts.places[mode], found))

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 
 from legato.desktop.actions import Click
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
+from legato.rl.figures import economy
 from legato.rl.harness import make_harness
 from legato.rl.images import ImageSpec
 from legato.rl.policy import PolicyConfig
@@ -26,7 +27,6 @@ from legato.rl.settings import Settings
 from legato.rl.tokens import load_tokenizer
 from legato.rl.types import Generation, Prompt, Sampling, Timing
 from legato.tasks.suites import suite_tasks
-from legato_trl.metrics import economy
 from legato_trl.rollouts import Rollouts
 from tools.tiny_vlm import cached_checkpoint
 

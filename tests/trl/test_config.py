@@ -67,6 +67,9 @@ def config(tmp_path: Path, **changes: Any) -> LegatoGRPOConfig:
         ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({"remove_unused_columns": True}, "remove_unused_columns"),
         ({"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
+        ({"vllm_mode": "colocate"}, "weight_sync=file"),
+        ({"vllm_mode": "colocate", "weight_sync": "trl", "step_timeout": 5.0}, "step_timeout"),
+        ({"vllm_mode": "colocate", "weight_sync": "trl", "max_inflight": 4}, "max_inflight"),
     ],
 )
 def test_the_field_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:

@@ -17,11 +17,12 @@ from trl.trainer.utils import (
 )
 
 from legato.errors import SampleError
+from legato.rl.figures import economy
 from legato.rl.images import ImageSpec
 from legato.rl.row import Row
 from legato.rl.samples import Vision, samples_from, screenshots
 from legato.rl.types import Rollout
-from legato_trl.metrics import economy, mismatch
+from legato_trl.metrics import mismatch
 from legato_trl.rows import Share, Tensoriser, length, padding, shares, take
 from tests.conftest import CheckpointFactory
 from tests.rl.factories import IMAGE_ID, frame, make_group, make_rollout
