@@ -27,6 +27,7 @@ from legato.errors import ConfigError, DiskFullError, StorageError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAME = re.compile(r"[0-9a-f]{64}")
+_BLOCK = 1 << 16
 
 
 def sha256(data: bytes) -> str:
@@ -230,6 +231,24 @@ class Log:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def whole_lines(path: Path) -> int:
+    """How many bytes of a log are whole lines, found from its end: the cost is that of a line."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        return 0
+    with storage_errors(path), file:
+        at = file.seek(0, os.SEEK_END)
+        while at > 0:
+            start = max(0, at - _BLOCK)
+            file.seek(start)
+            newline = file.read(at - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            at = start
+    return 0
 
 
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:

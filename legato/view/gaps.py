@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from legato.rl.manifest import RunPath, existing_run
 from legato.rl.schema import dump_json
-from legato.rl.store import Log, read_log
+from legato.rl.store import Log, read_log, whole_lines
 
 FILE = "logprob_gaps.jsonl"
 
@@ -35,8 +35,7 @@ def note_gaps(run_dir: RunPath, gaps: Mapping[str, Sequence[Gap]]) -> None:
     Raises :class:`~legato.errors.StorageError` if they cannot be written.
     """
     path = existing_run(run_dir) / FILE
-    end = max((end for _, end in read_log(path)), default=0)
-    log = Log(path, end)
+    log = Log(path, whole_lines(path))
     try:
         for rollout_id, turns in gaps.items():
             log.append(dump_json({"rollout_id": rollout_id, "turns": [list(t) for t in turns]}))

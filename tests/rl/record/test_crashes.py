@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from legato.errors import StorageError
+from legato.rl import store
 from legato.rl.record import (
     load_request,
     load_screenshot,
@@ -44,6 +45,25 @@ def test_a_line_torn_at_any_byte_does_not_exist(path: Path) -> None:
         assert set(run.finished) == {("g0", 0)}
         run.append(make_rollout(attempt=1, steps=1))
     assert [r["attempt"] for r in check_whole(path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        (b"", 0),
+        (b'{"torn', 0),
+        (b'{"a": 1}\n', 9),
+        (b'{"a": 1}\n{"torn', 9),
+        (b'{"a": 1}\n' + b"x" * 200_000, 9),
+        (b"x" * 200_000 + b"\n", 200_001),
+    ],
+)
+def test_the_end_of_a_log_is_that_of_its_last_whole_line(
+    tmp_path: Path, content: bytes, whole: int
+) -> None:
+    (tmp_path / "log").write_bytes(content)
+    assert store.whole_lines(tmp_path / "log") == whole
+    assert store.whole_lines(tmp_path / "no log") == 0
 
 
 def test_a_last_line_of_zeros_does_not_exist(path: Path) -> None:
