@@ -16,7 +16,6 @@ from typing import Any
 
 from legato.desktop.contract import Task
 from legato.desktop.osworld.catalogue import is_infeasible
-from legato.desktop.osworld.desktop import OSWorldDesktop as OSWorldDesktop
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
