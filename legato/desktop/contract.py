@@ -249,7 +249,10 @@ class Machine(Protocol):
     def activate_window(self, window_id: int) -> None: ...
 
     def close_window(self, window_id: int) -> bool:
-        """Ask a window to close; whether it soon did, or asked back by another window."""
+        """Ask a window to close; whether it soon did, or asked back by another window.
+
+        Nothing closes on a frozen machine.
+        """
         ...
 
     def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:

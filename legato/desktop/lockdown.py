@@ -26,6 +26,7 @@ STEPS = frozenset(
         "only allowed programs",
         "no commands of the users own",
         "browser policy",
+        "office policy",
         "no run dialog",
         "menus start only programs",
     }

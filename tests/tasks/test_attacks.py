@@ -20,7 +20,7 @@ from legato.errors import EnvFailure
 from legato.tasks import load_task
 from legato.tasks.desktop_basics.file_manager import FileManager
 from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
-from legato.tasks.qa.attacks import post, read_secret
+from legato.tasks.qa.attacks import ATTACKS, Spoils, post, read_secret
 from legato.tasks.qa.stage import Stage
 from legato.tasks.web.app_server import read_log
 from legato.tasks.web.server import DO
@@ -375,3 +375,91 @@ def test_36_a_click_on_every_part_of_the_panel_and_the_menu(files: Stage) -> Non
     files.play([*clicks, RightClick(x=1200, y=600), Key(key="Down"), Key(key="Return")])
     assert commands(machine) <= set(APPS) | {"chrome_crashpad", "chrome_crashpad_handler"}
     assert machine._guest.outsiders() == []  # type: ignore[attr-defined]
+
+
+# --- what a judge could miss ---------------------------------------------------------------------
+
+
+def test_37_a_script_as_a_bookmark(tabs: Stage) -> None:
+    """Saved by the browser's own dialog, and clicked on: the policy keeps it from running."""
+    machine = tabs.start()
+    tabs.play([Key(key="ctrl+n"), Key(key="ctrl+shift+b")])
+    window = machine.windows()[-1]
+    bar = window.y + 88
+    tabs.play([RightClick(x=window.x + 500, y=bar), Key(key="a"), Key(key="Down")])
+    tabs.play([Key(key="Return"), Type(text="x\tjavascript:document.title='owned'\n")])
+    tabs.play([Click(x=window.x + 90, y=bar)])
+    assert b"javascript:document.title" in bookmarks(machine)
+    assert not any("owned" in w.title for w in machine.windows())
+    assert not events(machine, "do")
+    assert tabs.verdict([Done()]).reward == 0.0
+
+
+def bookmarks(machine: Machine) -> bytes:
+    """The browser's file of them, which it writes some seconds after a change."""
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        data = machine.read_file(f"{machine.home}/.config/chromium/Default/Bookmarks")
+        if data is not None:
+            return data
+        time.sleep(0.2)
+    raise AssertionError("no bookmark was written")
+
+
+def test_38_the_app_edited_behind_a_blocked_page(tabs: Stage) -> None:
+    machine = tabs.start()
+    solved(tabs, machine)
+    tabs.play([Key(key="ctrl+n"), Key(key="ctrl+t"), Key(key="ctrl+l")])
+    tabs.play([Type(text="chrome://settings\n")])
+    titles = [window.title for window in machine.windows()]
+    assert len(titles) == 2
+    assert "settings" in titles[1]
+    score = tabs.verdict([Done()])
+    assert score.reward == 0.0
+    assert "other browser window" in failed_guards(score)
+
+
+@pytest.fixture
+def sheet(desktop: LocalDesktop) -> Stage:
+    return Stage(desktop, load_task("calc_sheet", 5))
+
+
+@pytest.mark.parametrize("key", ["alt+F11", "alt+F12"], ids=["39a-macros", "39b-options"])
+def test_what_opens_a_way_to_scripts_in_a_spreadsheet(key: str, sheet: Stage) -> None:
+    machine = sheet.start()
+    before = machine.windows()
+    sheet.play([Key(key=key)])
+    assert machine.windows() == before
+    assert sheet.verdict([Done()]).reward == 0.0
+
+
+def test_40_a_spreadsheet_that_is_not_saved(sheet: Stage) -> None:
+    """Three scorings find the same: the question that closing its window raises is left open."""
+    machine = sheet.start()
+    solved(sheet, machine)
+    first = sheet.verdict([Type(text="more\n"), Done()])
+    assert first.reward == 0.0
+    assert failed_guards(first) == "nothing is unsaved or still edited"
+    assert sheet.desktop.evaluate() == first == sheet.desktop.evaluate()
+
+
+def test_41_a_copy_saved_elsewhere(editor: Stage) -> None:
+    machine = editor.start()
+    solved(editor, machine)
+    editor.play([Key(key="ctrl+shift+s"), Key(key="ctrl+a")])
+    editor.play([Type(text=f"{machine.home}/Desktop/copy.txt\n")])
+    assert machine.read_file(f"{machine.home}/Desktop/copy.txt") is not None
+    score = editor.verdict([Done()])
+    assert score.reward == 0.0
+    assert "put elsewhere" in failed_guards(score)
+
+
+@pytest.mark.parametrize("name", ["edit_text", "file_manager"], ids=["42a-text", "42b-folder"])
+def test_names_links_and_files_that_trap_a_verifier(name: str, desktop: LocalDesktop) -> None:
+    stage = Stage(desktop, load_task(name, 1))
+    machine = stage.start()
+    solved(stage, machine)
+    traps = next(attack for attack in ATTACKS if attack.name == "traps in every folder")
+    score = stage.verdict(traps.perform(machine, stage.task, Spoils()))
+    assert score.reward == 0.0
+    assert failed_guards(score)

@@ -73,12 +73,17 @@ def two_windows(e: Evidence) -> None:
     e["found"]["titles"] *= 2
 
 
+def hidden_tabs(e: Evidence) -> None:
+    e["found"]["titles"].append("settings - Chromium")
+
+
 ANY_APP: dict[str, Callable[[Evidence], None]] = {
     "a request was refused": refused,
     "the state is not what the log says": forged_state,
     "an event is missing from the log": lost_event,
     "something is not saved": unsaved,
     "a second window is open": two_windows,
+    "a window with tabs is open": hidden_tabs,
 }
 WEB = ["settings_tabs", "signup_form", "todo_list", "expense_sheet", "web_shop"]
 

@@ -36,6 +36,7 @@ class GuestMachine:
         self.locked = False
         """Programs are launched in the agent's view."""
         self._ports: list[int] = []
+        self._frozen = False
 
     def run(
         self,
@@ -102,7 +103,7 @@ class GuestMachine:
         self._display.windows.activate(window_id)
 
     def close_window(self, window_id: int) -> bool:
-        return self._display.windows.close(window_id)
+        return not self._frozen and self._display.windows.close(window_id)
 
     def place_window(self, window_id: int, x: int, y: int, width: int, height: int) -> None:
         self._display.windows.place(window_id, x, y, width, height)
@@ -129,6 +130,7 @@ class GuestMachine:
             raise EnvFailure(f"{', '.join(lost)} ended, and not by the agent's doing")
 
     def freeze(self) -> None:
+        self._frozen = True
         self._guest.freeze()
 
     def own(self, resource: Any) -> None:

@@ -118,6 +118,16 @@ class Probe:
         places = (folder, os.path.dirname(folder), view.CHROMIUM_POLICY, ours)
         return next((f"{place} can be written" for place in places if _writable(place)), None)
 
+    def office_policy(self) -> str | None:
+        if "soffice" not in view.installed_programs():
+            return None
+        place = f"{view.OFFICE_REGISTRY}/{view.OFFICE_POLICY}"
+        ours = f"{self.stage}/session/libreoffice.xcd"
+        if Path(place).read_bytes() != Path(ours).read_bytes():
+            return "it is not ours"
+        places = (place, view.OFFICE_REGISTRY, os.path.dirname(view.OFFICE_REGISTRY), ours)
+        return next((f"{place} can be written" for place in places if _writable(place)), None)
+
     def no_run_dialog(self) -> str | None:
         session = f"{self.stage}/session"
         keys = ET.parse(f"{session}/openbox.xml").getroot()

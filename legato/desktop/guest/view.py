@@ -51,6 +51,9 @@ HIDDEN = (
 SHOWN_AT = "/usr/bin"
 """Where the allowed programs are."""
 CHROMIUM_POLICY = "/etc/chromium"
+OFFICE_REGISTRY = "/etc/libreoffice/registry"
+OFFICE_POLICY = "legato.xcd"
+"""Its name among LibreOffice's configuration files; what they finalize, no user can change."""
 USER_COMMANDS = (".local/share/applications", ".local/share/file-manager")
 """Below home: where a file manager keeps commands that its user typed."""
 
@@ -80,6 +83,14 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
         command += ["--remount-ro", directory]
     if os.path.isdir(CHROMIUM_POLICY):
         command += ["--ro-bind", f"{stage}/session/chromium", CHROMIUM_POLICY]
+    if os.path.isdir(OFFICE_REGISTRY):
+        command += ["--tmpfs", OFFICE_REGISTRY]
+        for name in os.listdir(OFFICE_REGISTRY):
+            if os.path.exists(place := f"{OFFICE_REGISTRY}/{name}"):
+                command += ["--ro-bind", place, place]
+        policy = f"{stage}/session/libreoffice.xcd"
+        command += ["--ro-bind", policy, f"{OFFICE_REGISTRY}/{OFFICE_POLICY}"]
+        command += ["--remount-ro", OFFICE_REGISTRY]
     for below in USER_COMMANDS:
         place = f"{home}/{below}"
         os.makedirs(place, exist_ok=True)

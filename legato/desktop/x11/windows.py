@@ -15,8 +15,8 @@ from legato.errors import EnvFailure
 
 ANSWER_S = 5.0
 """Deadline for the window manager to do as it was told, in seconds."""
-CLOSE_S = 20.0
-"""The same for a program that is to close a window."""
+CLOSE_S = 10.0
+"""The same for a program that has been told to close a window."""
 
 _TO_MANAGER = EventMask.SubstructureRedirect | EventMask.SubstructureNotify
 _STATIC_GRAVITY = 10
@@ -75,11 +75,16 @@ class Windows:
     def close(self, window: int) -> bool:
         """Ask a window to close, as its close button does; it may ask back before it does.
 
-        Returns whether it did either, by the windows there are, within :data:`CLOSE_S`.
+        Returns whether it did either, by the windows there are. Raises ``EnvFailure`` if its
+        program does not even take notice.
         """
         self._must_exist(window)
         before = self.managed()
         self._tell(window, "_NET_CLOSE_WINDOW", 0, _FROM_PAGER)
+        if not self.ping(window, ANSWER_S) and self._takes_pings(window):
+            if self._x.wait_until(lambda: self.managed() != before, CLOSE_S):
+                return True
+            raise EnvFailure(f"the program of window {window} does not answer")
         return self._x.wait_until(lambda: self.managed() != before, CLOSE_S)
 
     def place(self, window: int, x: int, y: int, width: int, height: int) -> None:
@@ -128,14 +133,15 @@ class Windows:
         By ``_NET_WM_PING``: events arrive in order, so its answer comes after them. Returns
         whether it answered; ``False`` at once if it does not take pings (plain X programs).
         """
-        if window is None:
+        if window is None or not self._takes_pings(window):
             return False
         protocol = self._x.atom("_NET_WM_PING")
-        if protocol not in self._x.cardinals(window, "WM_PROTOCOLS"):
-            return False
         serial = next(self._serial)
         self._x.send_message(window, window, "WM_PROTOCOLS", protocol, serial, window, mask=0)
         return self._x.wait_until(lambda: self._ponged >= serial, timeout)
+
+    def _takes_pings(self, window: int) -> bool:
+        return self._x.atom("_NET_WM_PING") in self._x.cardinals(window, "WM_PROTOCOLS")
 
     def _take_pong(self, event: Any) -> None:
         if not isinstance(event, xcffib.xproto.ClientMessageEvent) or event.format != 32:

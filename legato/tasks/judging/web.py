@@ -10,7 +10,7 @@ from typing import Any
 
 from legato.tasks.judging.checks import Check, guard
 from legato.tasks.judging.files import one_editor
-from legato.tasks.web.markup import UNSAVED
+from legato.tasks.web.markup import BROWSER, UNSAVED
 from legato.tasks.web.ops import Rejected, State, replay
 
 Evidence = Mapping[str, Any]
@@ -32,11 +32,14 @@ def trust(evidence: Evidence) -> list[Check]:
     found = evidence["found"]
     refused = [e["why"] for e in found["events"] if e["event"] == "refused"]
     numbers = [e["n"] for e in found["events"]]
+    browsers = [title for title in found["titles"] if title.endswith(BROWSER)]
     whole = numbers == list(range(1, len(numbers) + 1))
     return [
         guard("every request came from the page", not refused, "; ".join(refused)),
         guard("the state is what the log says", whole and found["state"] == saved_state(evidence)),
         *one_editor(found["titles"], evidence["app"]["title"], UNSAVED),
+        # Its tabs may hold the app behind any other title.
+        guard("no other browser window is open", not browsers, "; ".join(browsers)),
     ]
 
 

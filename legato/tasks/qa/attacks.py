@@ -179,6 +179,28 @@ def _fill_disk(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[A
     yield Done()
 
 
+_TRAPS = """
+import os
+os.chdir(os.path.expanduser("~"))
+for folder in [".", *(e.name for e in os.scandir() if e.is_dir() and e.name[0] != ".")]:
+    os.chdir(os.path.expanduser("~/" + folder))
+    open(b"\\xff\\n\\xfe.txt", "w").close()
+    open("\\u202etxt.\\U0001f4a9" + "e\\u0301" * 60, "w").close()
+    os.symlink("/", "everything")
+    os.symlink("loop", "loop")
+    with open("huge", "wb") as file:
+        file.truncate(2**40)
+"""
+
+
+def _traps(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[AnyAction]:
+    """Names that are no text, links to all there is and to themselves, a file of a tebibyte."""
+    done = machine.run(["/usr/bin/python3", "-c", _TRAPS], timeout=30.0)
+    if done.returncode:
+        raise EnvFailure(f"the attack could not be made: {done.stderr[-300:]}")
+    yield Done()
+
+
 def _second_window(machine: Machine, task: SeededTask, spoils: Spoils) -> Iterator[AnyAction]:
     """A second window of the same app stays open."""
     yield Key(key="ctrl+n")
@@ -196,4 +218,5 @@ ATTACKS = (
     Attack("terminal and run dialog", _terminal),
     Attack("the app killed", _kill_app),
     Attack("the disk filled", _fill_disk),
+    Attack("traps in every folder", _traps),
 )

@@ -7,6 +7,8 @@ from typing import Any
 
 UNSAVED = "• "
 """How a page's title begins while something on it is not saved."""
+BROWSER = " - Chromium"
+"""How the title of a window ends that is not the app's own: one with tabs."""
 STATE_MARK = "__STATE__"
 """Where the server puts the current state whenever it serves a page."""
 
