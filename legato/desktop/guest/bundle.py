@@ -15,6 +15,7 @@ MODULES = (
     "files",
     "frames",
     "launched",
+    "loop",
     "mux",
     "probe",
     "processes",

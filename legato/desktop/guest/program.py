@@ -1,32 +1,22 @@
-"""The guest program itself: one loop over the driver's requests, children and relays.
-
-Every request has one reply, in order, on the same connection. ``{"error": ..., "kind": ...}`` is
-the reply to a request that failed; ``kind`` tells the client which error to raise.
-"""
+"""The guest program itself: the machine's state, and what each request does with it."""
 
 from __future__ import annotations
 
 import os
-import selectors
 import socket
-import struct
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from . import files, session, view, wire
+from . import files, session, view
 from .browser import Browsers, is_browser
 from .busy import BusyMeter
 from .frames import Frames
 from .launched import Episode, Launched
-from .mux import Mux, Pipes
+from .loop import Loop, Reply, Request, failed
+from .mux import Mux
 from .processes import NotClean, Processes
 from .relay import HeldServer, Relay
 
-MESSAGE_S = 30.0
-"""The driver sends a message in one go; one that takes longer is not the driver's."""
 KILL_S = 5.0
 FLUSH_S = 3.0
 """How long an answer to a request from before a freeze is waited for, in seconds."""
@@ -53,33 +43,14 @@ WATCH = 0
 """The timer of the watch; the others are known by the pid of their process."""
 
 
-@dataclass
-class Request:
-    """One message of the driver; descriptors belong to the handler, unless it raises."""
-
-    connection: socket.socket
-    args: dict[str, Any]
-    blob: bytes
-    fds: list[int]
-
-
-@dataclass
-class Reply:
-    """What goes back; the descriptors are closed once sent."""
-
-    header: dict[str, Any] = field(default_factory=dict)
-    blob: bytes = b""
-    fds: list[int] = field(default_factory=list)
-
-
 class Guest:
     """Holds the machine's state; ``handle_*`` are the requests."""
 
     def __init__(self, home: str, runtime: str, max_processes: int) -> None:
         self.home = home
         self._runtime = runtime
-        self._selector = selectors.DefaultSelector()
-        self._processes = Processes(self._selector, max_processes)
+        self.loop = Loop(self._answer)
+        self._processes = Processes(self.loop.selector, max_processes)
         self._env = BASE_ENV | {
             "HOME": home,
             "USER": "user",
@@ -92,94 +63,21 @@ class Guest:
         self._browsers = Browsers()
         self._busy = BusyMeter(lambda: frozenset((os.getpid(), *self._session.x_pid)))
         self._relays: list[Relay] = []
-        self._timers: dict[int, tuple[float, Callable[[], None]]] = {}
-        self._mux: Mux | None = None
-        """Set when the driver is on another machine, and no descriptors can be passed."""
         self._frames: Frames | None = None
         self._x: socket.socket | None = None
         """The driver's connection to the X server, until its channel is opened."""
         self._episode = Episode()
 
-    def listen(self, listener: socket.socket, owner_fd: int | None) -> None:
-        """Serve who connects; exit when the owner's end of ``owner_fd`` is closed."""
-        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
-        if owner_fd is not None:
-            self._selector.register(owner_fd, selectors.EVENT_READ, sys.exit)
+    def _answer(self, op: str, request: Request) -> Reply | None:
+        handler: Callable[[Request], Reply | None] = getattr(self, f"handle_{op}")
+        return handler(request)
 
-    def join(self, stream: Pipes) -> None:
-        """Serve the driver at the other end of a stream; exit when it is gone."""
-        self._mux = Mux(stream, self._open_channel, first=False)
-        self._serve_connection(self._mux.main)
-
-    def _open_channel(self, name: str) -> socket.socket:
+    def open_channel(self, name: str) -> socket.socket:
+        """What is behind a channel that the driver opens; raises ``ConnectionRefusedError``."""
         x, self._x = self._x, None
         if name != "x" or x is None:
             raise ConnectionRefusedError(name)
         return x
-
-    def serve(self) -> None:
-        """Run for ever."""
-        while True:
-            now = time.monotonic()
-            for pid, (due, action) in list(self._timers.items()):
-                if due <= now:
-                    del self._timers[pid]
-                    action()
-            next_due = min((t for t, _ in self._timers.values()), default=None)
-            wait = None if next_due is None else max(0.0, next_due - now)
-            for key, _ in self._selector.select(wait):
-                # An earlier one of this round may have closed it.
-                if self._selector.get_map().get(key.fileobj) is key:
-                    key.data()
-
-    def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        credentials = connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-        )
-        # A peer from outside has no pid in here. Anyone else is a program of the agent.
-        if struct.unpack("3i", credentials)[0] != 0:
-            connection.close()
-            return
-        self._serve_connection(connection)
-
-    def _serve_connection(self, connection: socket.socket) -> None:
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._request(connection))
-
-    def _request(self, connection: socket.socket) -> None:
-        try:
-            args, blob, fds = wire.receive(connection, deadline=time.monotonic() + MESSAGE_S)
-        except (OSError, ValueError):
-            self._hang_up(connection)
-            return
-        handler: Callable[[Request], Reply | None] = getattr(self, f"handle_{args.pop('op')}")
-        try:
-            reply = handler(Request(connection, args, blob, fds))
-        except (OSError, ValueError, RuntimeError) as e:
-            for fd in fds:
-                os.close(fd)
-            reply = _failed(e)
-        if reply is not None:
-            self._reply(connection, reply)
-
-    def _reply(self, connection: socket.socket, reply: Reply) -> None:
-        deadline = time.monotonic() + MESSAGE_S
-        try:
-            wire.send(connection, reply.header, reply.blob, reply.fds, deadline=deadline)
-        except OSError:
-            self._hang_up(connection)
-        finally:
-            for fd in reply.fds:
-                os.close(fd)
-
-    def _hang_up(self, connection: socket.socket) -> None:
-        try:
-            self._selector.unregister(connection)
-        except (KeyError, ValueError):
-            return  # already hung up
-        connection.close()
-        if self._mux is not None:
-            sys.exit()
 
     def handle_ping(self, _: Request) -> Reply:
         return Reply()
@@ -189,7 +87,7 @@ class Guest:
         for relay in self._relays:
             relay.close()
         self._relays.clear()
-        self._timers.clear()
+        self.loop.timers.clear()
         self._episode = Episode()
         self._processes.kill_all(KILL_S)
         if self._frames is not None:
@@ -212,7 +110,7 @@ class Guest:
         """
         size = request.args["width"], request.args["height"]
         x, memory = self._session.start(*size, timeout=request.args["timeout"])
-        if self._mux is None:
+        if self.loop.mux is None:
             return Reply(fds=[x.detach(), memory])
         self._x = x
         try:
@@ -244,15 +142,15 @@ class Guest:
                 if not rects:  # else nothing can be at rest yet, and this takes a while
                     told["seconds"] = self._busy.seconds()
             except (OSError, ValueError, RuntimeError) as e:
-                self._reply(connection, Reply({"watch": number, **_failed(e).header}))
+                self.loop.reply(connection, Reply({"watch": number, **failed(e).header}))
                 return
-            self._timers[WATCH] = time.monotonic() + interval, look
-            self._reply(connection, Reply(told, pixels))
+            self.loop.timers[WATCH] = time.monotonic() + interval, look
+            self.loop.reply(connection, Reply(told, pixels))
 
         look()
 
     def handle_unwatch(self, _: Request) -> None:
-        self._timers.pop(WATCH, None)
+        self.loop.timers.pop(WATCH, None)
 
     def _screen(self) -> Frames:
         if self._frames is None:
@@ -295,7 +193,7 @@ class Guest:
         process = self._processes.start(argv, env, cwd, keep)
 
         def finish(timed_out: bool) -> None:
-            self._timers.pop(process.pid, None)
+            self.loop.timers.pop(process.pid, None)
             process.on_exit = None
             if timed_out:
                 self._processes.kill_group(process)
@@ -307,11 +205,11 @@ class Guest:
                 "stdout_bytes": len(process.stdout.data),
             }
             blob = bytes(process.stdout.data + process.stderr.data)
-            self._reply(request.connection, Reply(header, blob))
+            self.loop.reply(request.connection, Reply(header, blob))
 
         process.on_exit = lambda: finish(False)
         due = time.monotonic() + request.args["timeout"]
-        self._timers[process.pid] = due, lambda: finish(True)
+        self.loop.timers[process.pid] = due, lambda: finish(True)
 
     def handle_launch(self, request: Request) -> Reply:
         """Start a program; with ``locked``, in the agent's view."""
@@ -368,9 +266,9 @@ class Guest:
 
         Over a stream it leads to the channel that is named after the port.
         """
-        port = request.args["port"]
-        server = HeldServer(request.fds[0]) if self._mux is None else _FarServer(self._mux, port)
-        self._relays.append(Relay(self._selector, port, server))
+        port, mux = request.args["port"], self.loop.mux
+        server = HeldServer(request.fds[0]) if mux is None else _FarServer(mux, port)
+        self._relays.append(Relay(self.loop.selector, port, server))
         return Reply()
 
     def handle_freeze(self, _: Request) -> Reply:
@@ -410,10 +308,6 @@ class _FarServer:
 
     def close(self) -> None:
         """It is the driver's."""
-
-
-def _failed(e: Exception) -> Reply:
-    return Reply({"error": str(e) or repr(e), "kind": type(e).__name__})
 
 
 def _remove_ipc(processes: Processes, env: dict[str, str]) -> None:

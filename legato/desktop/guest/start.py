@@ -54,12 +54,12 @@ def main() -> None:
     guest = Guest(options.home, options.runtime, options.max_processes)
     files.fill(options.home, str(session.STAGE / "home"))
     if options.stdio:
-        guest.join(_take_stdio())
+        guest.loop.join(_take_stdio(), guest.open_channel)
     else:
-        guest.listen(_listener(options.listen, options.listen_fd), options.owner_fd)
+        guest.loop.listen(_listener(options.listen, options.listen_fd), options.owner_fd)
         if options.owner_fd is not None:
             os.set_inheritable(options.owner_fd, False)
-    guest.serve()
+    guest.loop.serve()
 
 
 def _listener(path: str | None, fd: int) -> socket.socket:
