@@ -62,9 +62,12 @@ def write_site(
 
 
 def runs_json(runs: Sequence[Path], *, live: bool) -> dict[str, object]:
-    """What the viewer is told first. Runs of the same name are told apart by their parents'."""
+    """What the viewer is told first. Runs of the same name are told apart by their parents'.
+
+    A trainer's ``rollouts`` always bear the name of the training run.
+    """
     names = [run.resolve().name for run in runs]
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names) or any(name.startswith("rollouts") for name in names):
         names = ["/".join(run.resolve().parts[-2:]) for run in runs]
     return {"runs": [{"name": name} for name in names], "live": live}
 

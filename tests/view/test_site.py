@@ -12,7 +12,7 @@ from legato.errors import ConfigError
 from legato.rl.record import read_records
 from legato.view.images import Images
 from legato.view.pages import POLICY, app_files, data_script
-from legato.view.site import write_site
+from legato.view.site import runs_json, write_site
 
 
 def delivered(script: bytes) -> tuple[str, Any]:
@@ -132,3 +132,19 @@ def test_the_app_never_makes_markup_of_text() -> None:
             text = content.decode()
             for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
                 assert way not in text, f"{name} uses {way}"
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["step-1", "step-2"], ["step-1", "step-2"]),
+        (["a/run", "b/run"], ["a/run", "b/run"]),
+        (["grpo/rollouts"], ["grpo/rollouts"]),
+        (["grpo/rollouts", "grpo/rollouts-eval"], ["grpo/rollouts", "grpo/rollouts-eval"]),
+    ],
+)
+def test_a_run_bears_a_name_that_tells_it(
+    folders: list[str], names: list[str], tmp_path: Path
+) -> None:
+    told = runs_json([tmp_path / folder for folder in folders], live=False)
+    assert told["runs"] == [{"name": name} for name in names]

@@ -15,7 +15,7 @@
       ["verdicts per hour", "perHour", legato.number], ["invalid actions", "invalid", legato.number],
     ];
     const titles = ["", a.name, b.name, "change"].map((t) => h("th", { class: "num" }, t));
-    return h("table", {}, h("thead", {}, h("tr", {}, titles)),
+    return h("table", { class: "figures" }, h("thead", {}, h("tr", {}, titles)),
       h("tbody", {}, lines.map(([name, key, format]) => h("tr", {}, h("th", { scope: "row" }, name),
         h("td", { class: "num" }, format(fa[key])), h("td", { class: "num" }, format(fb[key])),
         h("td", { class: "num" }, fa[key] === null || fb[key] === null ? "–"
