@@ -289,16 +289,16 @@ def test_an_attempt_in_grading_when_the_group_closes_is_surplus() -> None:
 def test_the_wall_clock_limit_truncates_and_grades() -> None:
     class Tiring(StubPolicy):
         async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-            self.latency = 0.0 if len(prompt.messages) <= 2 else 30.0
+            self.latency = 0.0 if len(prompt.messages) <= 2 else 300.0
             return await super().generate(prompt, sampling)
 
     started = time.monotonic()
     outcome = run_group(
         Tiring(lambda _: "wait 0"),
-        limits=Limits(max_steps=3, rollout_timeout=1.5),
+        limits=Limits(max_steps=3, rollout_timeout=6.0),
         groups=GroupOptions(size=2),
     )
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 200
     assert outcome.statuses == {"truncated": 2}
     assert all(r.truncated_by == "time" and r.reward == 0.0 for r in outcome.ended)
     assert [len(r.steps) for r in outcome.ended] == [1, 1]

@@ -246,7 +246,8 @@ def test_a_step_that_does_not_add_up_is_named(
 
 
 def test_rounding_just_above_certainty_is_no_error() -> None:
-    samples_from([with_first_logprob(1e-7)(make_rollout())])
+    rows = samples_from([with_first_logprob(1e-7)(make_rollout())])
+    assert [row.reward for row in rows] == [1.0]
 
 
 def test_advantages_of_rows_are_those_of_their_groups() -> None:

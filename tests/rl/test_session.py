@@ -287,5 +287,7 @@ def test_a_directory_of_another_run_is_refused_before_anything_starts(tmp_path: 
 def test_a_desktop_of_the_callers_stays_open() -> None:
     desktop = make_desktop(FAKE.desktop_options(), 0)
     for _ in range(2):
-        legato.run_episode(task(), lambda _: Done(), desktop=desktop)
+        rollout, _ = legato.run_episode(task(), lambda _: Done(), desktop=desktop)
+        assert rollout.status is Status.OK
+    assert desktop.observe().width == 640
     desktop.close()

@@ -94,8 +94,10 @@ def test_gaps_stand_at_their_steps(tmp_path: Path) -> None:
 
 
 def test_it_is_json(fake_run: Path) -> None:
-    for detail in details(fake_run):
-        json.dumps(detail, allow_nan=False)
+    for record, detail in zip(read_records(fake_run), details(fake_run), strict=True):
+        told = json.loads(json.dumps(detail, allow_nan=False))
+        assert told["rollout_id"] == record["rollout_id"]
+        assert len(told["steps"]) == record["n_steps"]
 
 
 def test_coordinates_refer_to_the_screen_that_the_run_names() -> None:

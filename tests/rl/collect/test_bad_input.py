@@ -92,7 +92,7 @@ def test_a_model_the_server_does_not_have(server: ModelServer, tasks: Path, tmp_
     assert done.returncode == 0
     args = command(server.url, tasks, tmp_path / "two")
     args[args.index("scripted")] = "other"
-    done = subprocess.run(args, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(args, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "does not serve 'other'; it serves scripted" in done.stderr
 

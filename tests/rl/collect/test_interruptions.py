@@ -26,7 +26,7 @@ def test_kill_9_loses_nothing_that_ended_and_the_run_resumes(tasks: Path, tmp_pa
             running = start(server.url, tasks, out)
             wait_for_records(out, wanted)
             running.kill()
-            running.communicate(timeout=10)
+            running.communicate(timeout=60)
         kept = records(out)
         done = run(server.url, tasks, out)
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_one_interrupt_finishes_writing_and_the_run_resumes(
         running = start(server.url, tasks, out)
         wait_for_records(out, 1)
         running.send_signal(number)
-        _, stderr = running.communicate(timeout=15)
+        _, stderr = running.communicate(timeout=120)
         assert running.returncode == 130
         assert "interrupted" in stderr
         assert "Traceback" not in stderr
@@ -66,7 +66,7 @@ def test_a_second_interrupt_does_not_wait_for_a_hanging_desktop(
 ) -> None:
     fault = "{faults: [{kind: hang, call: act, p: 1.0}]}"
     running = start(server.url, tasks, tmp_path / "out", f"desktop.options={fault}")
-    wait_until = time.monotonic() + 20
+    wait_until = time.monotonic() + 60
     while not any(r.body for r in server.requests) and time.monotonic() < wait_until:
         time.sleep(0.05)
     time.sleep(0.3)
@@ -74,8 +74,8 @@ def test_a_second_interrupt_does_not_wait_for_a_hanging_desktop(
     running.send_signal(signal.SIGINT)
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
-    assert time.monotonic() - started < 8
+    running.communicate(timeout=120)
+    assert time.monotonic() - started < 40  # the call that hangs has a minute
     assert running.returncode == 130
 
 
@@ -120,7 +120,7 @@ def test_a_reader_that_goes_away_costs_no_batch(
         out = tmp_path / f"out{number}"
         line = f"{shlex.join(command(server.url, tasks, out))} {sink}"
         done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=60
+            ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=300
         )
         assert "Traceback" not in done.stderr
         assert Counter(r["status"] for r in records(out)) == {"ok": 6}
@@ -173,7 +173,7 @@ def test_two_runs_cannot_write_one_directory(
         assert "another process" in second.stderr
     finally:
         first.kill()
-        first.communicate(timeout=10)
+        first.communicate(timeout=60)
 
 
 def test_a_run_is_not_resumed_with_other_settings(

@@ -38,7 +38,7 @@ _URL = {"url": "data:image/png;base64,"}
 
 
 def policy(server: ModelServer, *, tokenizer: bool = True, **changes: Any) -> HttpPolicy:
-    config = PolicyConfig(server.url, "scripted", **{"step_timeout": 5.0, "retries": 0} | changes)
+    config = PolicyConfig(server.url, "scripted", **{"step_timeout": 30.0, "retries": 0} | changes)
     return HttpPolicy(config, server.tokenizer if tokenizer else None)
 
 
@@ -61,7 +61,7 @@ def ask(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for the server, which runs in another thread."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
