@@ -463,3 +463,18 @@ def test_names_links_and_files_that_trap_a_verifier(name: str, desktop: LocalDes
     score = stage.verdict(traps.perform(machine, stage.task, Spoils()))
     assert score.reward == 0.0
     assert failed_guards(score)
+
+
+def test_43_a_terminal_of_the_agents_choice(files: Stage) -> None:
+    """Neither typed into the file manager's preferences nor written into its settings."""
+    machine = files.start()
+    before = machine.windows()
+    files.play([Key(key="alt+e"), Key(key="Up"), Key(key="Return")])
+    assert machine.windows() == before
+    settings = f"{machine.home}/.config/libfm/libfm.conf"
+    files.play([Key(key="alt+F4"), RightClick(x=1200, y=600), *[Key(key="Down")] * 2])
+    files.play([Key(key="Return"), Type(text="[config]\nterminal=mousepad %s\n")])
+    files.play([Key(key="ctrl+shift+s"), Key(key="ctrl+a"), Type(text=f"{settings}\n")])
+    assert "Save As" in [window.title for window in machine.windows()]
+    assert machine.read_file(settings) is None
+    assert files.verdict([Done()]).reward == 0.0

@@ -85,9 +85,14 @@ class Probe:
         return None
 
     def no_commands_of_the_users_own(self) -> str | None:
-        for below in view.USER_COMMANDS:
+        for dialog in filter(os.path.exists, view.COMMAND_DIALOGS):
+            if os.path.getsize(dialog):
+                return f"{dialog} asks for commands"
+        for below in (*view.USER_COMMANDS, *view.USER_SETTINGS):
             place = f"{self.home}/{below}"
-            if os.listdir(place) or _writable(place):
+            if below in view.USER_COMMANDS and os.listdir(place):
+                return f"{place} holds commands"
+            if _writable(place):
                 return f"{place} can be written"
             while place != self.home:
                 try:

@@ -56,6 +56,10 @@ OFFICE_POLICY = "legato.xcd"
 """Its name among LibreOffice's configuration files; what they finalize, no user can change."""
 USER_COMMANDS = (".local/share/applications", ".local/share/file-manager")
 """Below home: where a file manager keeps commands that its user typed."""
+USER_SETTINGS = (".config/libfm", ".config/pcmanfm", ".config/xarchiver")
+"""Below home: settings that name commands (a terminal, a viewer). Set-up may write them."""
+COMMAND_DIALOGS = ("/usr/share/pcmanfm/ui/pref.ui",)
+"""Descriptions of dialogs in which such commands are typed; no dialog is shown without one."""
 
 
 class NotLocked(RuntimeError):  # noqa: N818 - what the driver calls it
@@ -91,7 +95,9 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
         policy = f"{stage}/session/libreoffice.xcd"
         command += ["--ro-bind", policy, f"{OFFICE_REGISTRY}/{OFFICE_POLICY}"]
         command += ["--remount-ro", OFFICE_REGISTRY]
-    for below in USER_COMMANDS:
+    for dialog in filter(os.path.isfile, COMMAND_DIALOGS):
+        command += ["--ro-bind", "/dev/null", dialog]
+    for below in (*USER_COMMANDS, *USER_SETTINGS):
         place = f"{home}/{below}"
         os.makedirs(place, exist_ok=True)
         # Every directory on the way is a mount of its own: none can be moved out of the way.
@@ -100,7 +106,8 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
             parent = "/".join([home, *parts[:depth]])
             if parent not in command:
                 command += ["--bind", parent, parent]
-        command += ["--ro-bind", f"{stage}/empty", place]
+        source = f"{stage}/empty" if below in USER_COMMANDS else place
+        command += ["--ro-bind", source, place]
     return [*command, "--chdir", home, "--", *argv]
 
 
