@@ -17,6 +17,7 @@ from legato.errors import ConfigError
 from legato.tasks import list_tasks, load_task
 from legato.tasks.desktop_apps.edit_text import EditText
 from legato.tasks.desktop_basics.file_manager import FileManager
+from legato.tasks.seeded import files_elsewhere
 from legato.tasks.verifier import pack_bytes
 from tests.tasks.disk_machine import DiskMachine
 
@@ -27,6 +28,16 @@ SEEDS = range(200)
 @pytest.fixture
 def machine(tmp_path: Path) -> DiskMachine:
     return DiskMachine(tmp_path)
+
+
+def test_files_elsewhere_are_those_outside_the_tasks_own_folders(machine: DiskMachine) -> None:
+    for name in ("Documents/own.txt", "Desktop/a/b.txt", "c\n.txt", ".config/x", "Docs/Documents"):
+        (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine.root / name).write_text("")
+    (machine.root / "Empty").mkdir()
+    found = files_elsewhere(machine, "Documents")
+    assert found == ["Desktop/a/b.txt", "Docs/Documents", "c\n.txt"]
+    assert files_elsewhere(machine, "Documents", "Desktop", "Docs") == ["c\n.txt"]
 
 
 def test_the_tasks_are_listed_by_suite_with_a_summary() -> None:

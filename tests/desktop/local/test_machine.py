@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from legato.desktop.actions import Type
 from legato.desktop.contract import Machine
 from legato.desktop.local import LocalDesktop
 from legato.errors import EnvFailure, FileTooLarge
@@ -85,6 +86,20 @@ def test_windows_are_activated_and_closed(machine: Machine) -> None:
     assert [w.id for w in machine.windows()] == [first.id]
     with pytest.raises(EnvFailure, match="no window"):
         machine.close_window(second.id)
+
+
+def test_a_window_may_ask_back_and_none_closes_once_frozen(machine: Machine) -> None:
+    machine.launch(["mousepad"])
+    window = machine.windows()[0]
+    machine.input(Type(text="unsaved"))
+    deadline = time.monotonic() + 30
+    while not machine.windows()[0].title.startswith("*") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert machine.close_window(window.id)
+    assert machine.windows()[0].id == window.id
+    assert len(machine.windows()) == 2
+    machine.freeze()
+    assert not machine.close_window(window.id)
 
 
 def test_files_go_in_and_out(machine: Machine) -> None:
