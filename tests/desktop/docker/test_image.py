@@ -45,6 +45,14 @@ def test_the_image_is_made_once(engine: Engine) -> None:
     assert {i["Id"] for i in engine.api.images()} == known
 
 
+def test_no_program_searches_for_fonts(desktop: DockerDesktop) -> None:
+    """At every reset, for a second each: what they find is kept in the home."""
+    task = ScriptedTask()
+    desktop.reset(task)
+    kept = task.machine.list_files("/home/user/.cache")
+    assert not [name for name in kept if name.startswith("fontconfig/")]
+
+
 def test_a_desktop_of_the_dockerfile(
     own_desktop: Callable[..., DockerDesktop], engine: Engine, tmp_path: Path
 ) -> None:
