@@ -70,7 +70,7 @@ class VerlRun:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._env,
-                start_new_session=True,
+                process_group=0,
             )
         return self
 
