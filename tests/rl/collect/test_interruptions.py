@@ -93,7 +93,7 @@ def test_a_second_interrupt_leaves_no_socket_and_gives_the_cursor_back(
         )  # fmt: skip
         os.close(side)
         said = b""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         sent = 0
         while time.monotonic() < until:
             if sent < 2 and server.inflight:
@@ -108,7 +108,7 @@ def test_a_second_interrupt_leaves_no_socket_and_gives_the_cursor_back(
             except OSError:
                 break  # the other end is closed: it has ended
         os.close(terminal)
-        assert running.wait(10) == 130
+        assert running.wait(60) == 130
     assert not list((out / "live").iterdir())
     assert said.rfind(b"\x1b[?25h") > said.rfind(b"\x1b[?25l") >= 0
 
