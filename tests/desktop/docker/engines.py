@@ -95,7 +95,9 @@ def memory_disk(directory: Path, size: str) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        subprocess.run(["umount", "--recursive", str(directory)], check=True, timeout=60)
+        # Lazily: a helper of a container that just ended may be on its way out of there.
+        unmount = ["umount", "--recursive", "--lazy", str(directory)]
+        subprocess.run(unmount, check=True, timeout=60)
 
 
 @contextmanager
@@ -168,6 +170,18 @@ def bring_image(address: str) -> str:
         return make_image(engine, CACHE)
     finally:
         engine.close()
+
+
+def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return when somebody listens on this host's ``port``; ``process`` is to be that."""
+    deadline = time.monotonic() + UP_S
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=UP_S).close()
+        except OSError:
+            assert process.poll() is None, f"{process.args!r} ended"
+            assert time.monotonic() < deadline, f"nobody listened within {UP_S:g} s"
+            time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -25,7 +25,7 @@ from legato.rl.rollout import Limits
 from legato.rl.types import Generation, Prompt, Rollout, Sampling, Status
 from legato.tasks.reference import shipped_actions
 from legato.tasks.suites import load_task
-from tests.desktop.docker.engines import DaemonProcess, free_port
+from tests.desktop.docker.engines import DaemonProcess, await_port, free_port
 
 pytestmark = pytest.mark.desktop
 
@@ -154,6 +154,7 @@ def ssh_to_here(directory: Path) -> Iterator[str]:
             [sshd, "-D", "-e", "-f", str(server)], stdin=subprocess.DEVNULL, stderr=log
         )
     try:
+        await_port(port, process)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
             yield f"ssh://root@127.0.0.1:{port}"
