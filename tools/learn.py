@@ -97,7 +97,7 @@ def learn(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     started = time.monotonic()
-    say(f"Warm start of seed {seed}: it presses any button (two minutes, once)")
+    say(f"Warm start of seed {seed}: it presses any button (three minutes, once)")
     checkpoint = cached_press_warm_start(seed, task)
     say("Starting vLLM on it (up to a minute)")
     with VllmServer(checkpoint) as server:

@@ -5,8 +5,7 @@
 Every seed is a warm start and a run of its own on real desktops with a real server; the control
 is the same run with the rewards shuffled inside each group. The curves of all runs, good or bad,
 are drawn into one picture. Each run leaves ``learned.json`` in its folder below ``DIR``; one that
-is there already is reported as it is, so that seeds may be run one by one. A run has more updates
-than the demo has, by default.
+is there already is reported as it is, so that seeds may be run one by one.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def main() -> None:
     parser.add_argument("--task", choices=sorted(TITLES), default="press")
     parser.add_argument("--control", type=int, nargs="*", default=[0], help="seeds of the control")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--updates", type=int, default=200, help="two for every 32 rollouts")
     args = parser.parse_args()
     out: Path = args.out or REPO / "runs" / time.strftime("bench-learn-%Y%m%d-%H%M%S")
     runs = [(seed, False) for seed in args.seeds] + [(seed, True) for seed in args.control]
@@ -69,7 +67,6 @@ def main() -> None:
             folder,
             task=args.task,
             shuffled=shuffled,
-            overrides=(f"trainer.max_steps={args.updates}",),
         )
         report(learned)
         curves[kind] = curve(learned)
