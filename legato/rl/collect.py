@@ -16,6 +16,9 @@ from typing import Any
 
 from legato.desktop.contract import Task
 from legato.desktop.osworld.catalogue import is_infeasible
+
+# Nothing here uses it; this is where its users import it from.
+from legato.desktop.osworld.desktop import OSWorldDesktop as OSWorldDesktop
 from legato.errors import ConfigError, LegatoError, StorageError
 from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
