@@ -22,7 +22,9 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import deque
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 REPO = Path(__file__).resolve().parent.parent
@@ -41,9 +43,13 @@ HARNESS = HarnessConfig("compact", options={"width": SCREEN[0], "height": SCREEN
 EPISODES = 48
 JITTER = 3
 """Pixels by which a click misses the middle of its button at most, in each direction."""
-STEPS, BATCH, RATE = 400, 32, 3e-3
-"""After half of these steps it is a matter of luck whether the model copies what the instruction
-names, and one that does not has nothing to tell the buttons apart by."""
+BATCH, RATE = 32, 1.5e-3
+WARMUP, SHORTEST, DECAY, LONGEST = 20, 200, 100, 900
+"""Steps: the rate rises, stays until the model copies what is asked for, and falls to 0."""
+COPIED, EVERY, OVER = 0.95, 10, 3
+"""Share of replies that must name what the instruction names, in the batches of every tenth step,
+over three of them. When a model comes to it is a matter of luck, and one that does not has nothing
+to tell the buttons apart by."""
 REFERENCES = REPO / ".cache" / "reference"
 
 
@@ -84,7 +90,7 @@ def lessons(task: str, seed: int) -> list[dict[str, Any]]:
     for row in rows:
         by_answer.setdefault(answer_of(task, row), []).append(row)
     made = []
-    for _ in range(STEPS * BATCH):
+    for _ in range(LONGEST * BATCH):
         shown = rng.choice(rows)
         answer = rng.choice(sorted(by_answer))
         drawn = rng.choice(by_answer[answer])
@@ -118,13 +124,13 @@ def answer_of(task: str, row: dict[str, Any]) -> str:
 
 
 def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None:
+    """Raises ``RuntimeError`` if the model never copies what is asked for."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
     from datasets import Dataset, Image, Sequence
     from datasets import disable_progress_bars as disable_bars_of_datasets
-    from transformers import PrinterCallback
     from transformers.utils import logging
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
 
     disable_bars_of_datasets()
     logging.disable_progress_bar()
@@ -133,11 +139,9 @@ def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None
     with tempfile.TemporaryDirectory() as scratch:
         args = SFTConfig(
             output_dir=scratch,
-            max_steps=STEPS,
+            max_steps=LONGEST,
             per_device_train_batch_size=BATCH,
             learning_rate=RATE,
-            lr_scheduler_type="linear",
-            warmup_steps=20,
             weight_decay=0.0,
             max_length=None,
             seed=seed,
@@ -150,27 +154,73 @@ def _train(base: Path, out: Path, rows: list[dict[str, Any]], seed: int) -> None
             disable_tqdm=True,
             dataloader_num_workers=1,
         )
-        trainer = SFTTrainer(
-            model=str(base), args=args, train_dataset=dataset, callbacks=[_progress()]
-        )
-        trainer.remove_callback(PrinterCallback)
+        trainer = _copying_trainer()(model=str(base), args=args, train_dataset=dataset)
         told = logging.get_verbosity()
         logging.set_verbosity_error()  # that it takes over the tokenizer's special ids is no news
         trainer.train()
         logging.set_verbosity(told)
+        if trainer.falls_from is None:
+            raise RuntimeError(
+                f"after {LONGEST} steps the model of seed {seed} does not name what is asked for: "
+                "take another seed"
+            )
         trainer.save_model(str(out))
 
 
-def _progress() -> Any:
-    from transformers import TrainerCallback
+def _copying_trainer() -> Any:
+    """``SFTTrainer`` that goes on until replies name what is asked for, and then comes to rest."""
+    import torch
+    from trl import SFTTrainer
 
-    class Progress(TrainerCallback):  # type: ignore[misc]
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs:
-                at, of, loss = state.global_step, state.max_steps, float(logs["loss"])
-                print(f"warm start: step {at} of {of}, loss {loss:.3f}", file=sys.stderr)
+    class Trainer(SFTTrainer):  # type: ignore[misc]
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            verb = self.processing_class.tokenizer.encode("click ", add_special_tokens=False)
+            self._place = len(verb) + 1
+            """Of the name, among the tokens of the reply, from 1."""
+            self._copied: deque[float] = deque([0.0] * OVER, maxlen=OVER)
+            self.falls_from: int | None = None
+            """Step from which the rate falls."""
 
-    return Progress()
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            step = self.state.global_step
+            if step % EVERY == 0:
+                self._copied.append(self._names(model, inputs))
+            if self.falls_from is None and step >= SHORTEST and fmean(self._copied) >= COPIED:
+                self.falls_from = step
+            if self.falls_from is not None and step >= self.falls_from + DECAY - 1:
+                self.control.should_training_stop = True
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
+        @torch.no_grad()
+        def _names(self, model: Any, inputs: Any) -> float:
+            """Share of the batch's replies whose name the model would say itself."""
+            seen = {name: value for name, value in inputs.items() if name != "labels"}
+            labels = inputs["labels"][:, 1:]
+            said = labels != -100
+            name = said & (said.cumsum(1) == self._place)
+            right: torch.Tensor = model(**seen).logits[:, :-1][name].argmax(-1) == labels[name]
+            return right.float().mean().item()
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._share)
+            return self.lr_scheduler
+
+        def _share(self, step: int) -> float:
+            if self.falls_from is not None:
+                return max(0.0, 1 - (step - self.falls_from) / DECAY)
+            return min(1.0, (step + 1) / WARMUP)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            if "loss" in logs:
+                print(
+                    f"warm start: step {self.state.global_step}, loss {logs['loss']:.3f}, "
+                    f"names what is asked for in {fmean(self._copied):.0%}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    return Trainer
 
 
 def main() -> None:
