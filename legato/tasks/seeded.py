@@ -101,6 +101,7 @@ class SeededTask(ABC):
     def _untouched(self) -> dict[str, Any]:
         """The evidence of the start state, from a machine on which nobody acts."""
         with planned(self) as machine:
+            self.settle(machine)
             return self.evidence(machine)
 
 
