@@ -1,4 +1,4 @@
-# make demo    a tiny model learns on real desktops, from a real model server, in a quarter of an hour
+# make demo    a tiny model learns on real desktops, from a real model server, in some ten minutes
 # make collect-demo   the commands of the rollout side alone: probe, collect, export, profile
 # make verl-demo  a few training steps of verl on real desktops, without a GPU
 # make test    lint, types and every test
