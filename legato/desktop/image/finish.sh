@@ -11,8 +11,9 @@ rm -rf /etc/chromium.d
 ln -s /opt/legato/chromium.d /etc/chromium.d
 echo 6c656761746f6c6f63616c6465736b74 >/etc/machine-id
 # A font cache is believed only if it has its directory's time, of which archives keep whole seconds.
+# Some directories are links to others.
 for fonts in /usr/share/fonts /usr/local/share/fonts; do
-	if [ -d "$fonts" ]; then find "$fonts" -type d -exec touch -d 2000-01-01 {} +; fi
+	if [ -d "$fonts" ]; then find -L "$fonts" -type d -exec touch -d 2000-01-01 {} +; fi
 done
 fc-cache --system-only
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb /var/log/*.log
