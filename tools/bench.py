@@ -1,8 +1,8 @@
 """Run the benchmarks and keep what they print: ``make bench``.
 
 Every line of a benchmark is ``name: value (bar …)``. With ``--readme`` its lines are kept in
-``tests/bench/measured.json``, with the machine, the day and the options of the run, and the table
-of the README is written anew from that file: of each benchmark, the last run that went through.
+``tests/bench/measured.json``, with the machine and the day, and the table of the
+README is written anew from that file: of each benchmark, the last run that went through.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Measured:
 
     machine: str
     date: str
-    options: str
     lines: list[str]
     """As printed, those with a bar."""
 
@@ -72,9 +71,9 @@ def machine() -> str:
     )
 
 
-def measured(lines: list[str], options: str) -> Measured:
+def measured(lines: list[str]) -> Measured:
     barred = [line for line in lines if (found := LINE.match(line)) and found["bar"]]
-    return Measured(machine(), datetime.date.today().isoformat(), options, barred)
+    return Measured(machine(), datetime.date.today().isoformat(), barred)
 
 
 def read_measured() -> dict[str, Measured]:
@@ -130,7 +129,7 @@ def main() -> None:
     for script in scripts:
         lines = run(script, shlex.split(args.options))
         if args.readme:
-            keep(script.stem.removeprefix("bench_"), measured(lines, args.options))
+            keep(script.stem.removeprefix("bench_"), measured(lines))
             write_readme(read_measured())
 
 

@@ -114,13 +114,19 @@ def test_the_disk_is_full(short_path: Path) -> None:
 # --- in the middle -------------------------------------------------------------------------------
 
 
-def test_a_container_removed_from_outside(
-    own_desktop: Callable[..., DockerDesktop], engine: Engine
-) -> None:
+def at_work(own_desktop: Callable[..., DockerDesktop], engine: Engine) -> tuple[DockerDesktop, str]:
+    """A desktop after its first reset, and the id of its container."""
     desktop = own_desktop()
     before = ours(engine)
     desktop.reset(ScriptedTask())
-    (mine,) = ours(engine) - before
+    (container,) = ours(engine) - before
+    return desktop, container
+
+
+def test_a_container_removed_from_outside(
+    own_desktop: Callable[..., DockerDesktop], engine: Engine
+) -> None:
+    desktop, mine = at_work(own_desktop, engine)
     failed: list[EnvFailure] = []
     task = ScriptedTask(on_setup=lambda machine: machine.run(["sleep", "60"]))
 
@@ -146,10 +152,7 @@ def test_a_container_removed_from_outside(
 def test_a_container_that_stops_answering(
     own_desktop: Callable[..., DockerDesktop], engine: Engine
 ) -> None:
-    desktop = own_desktop()
-    before = ours(engine)
-    desktop.reset(ScriptedTask())
-    (mine,) = ours(engine) - before
+    desktop, mine = at_work(own_desktop, engine)
     engine.api.pause(mine)
     with pytest.raises(EnvFailure, match="did not answer"):
         desktop.act(Action(action_type="click", x=5, y=5))
