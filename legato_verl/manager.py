@@ -61,6 +61,7 @@ class LegatoAgentLoopManager(AgentLoopManagerTQ):
         """Deal the prompts out; returns when the workers have begun."""
         partition = "val" if get_non_tensor_data(prompts, "validate", False) else "train"
         self._sent = [sent for sent in self._sent if self._open(sent)]
+        self._announce(prompts, partition)
         chunks = prompts.chunk(len(self.agent_loop_workers))
         fresh = [_Sent(number, chunk, partition) for number, chunk in enumerate(chunks)]
         self._sent += fresh
@@ -86,6 +87,17 @@ class LegatoAgentLoopManager(AgentLoopManagerTQ):
             sent.prompts = sent.prompts[keep]
             ray.get(worker.forget.remote(uids, sent.partition), timeout=CALL_S)
             ray.get(self._send(sent), timeout=CALL_S)
+
+    def _announce(self, prompts: Any, partition: str) -> None:
+        """Tell who watches the run what is to come."""
+        rollout = self.config.actor_rollout_ref.rollout
+        size = int(rollout.val_kwargs.n if partition == "val" else rollout.n)
+        title = f"step {get_non_tensor_data(prompts, 'global_steps', 0)}"
+        if total := self.config.trainer.total_training_steps:
+            title += f"/{total}"
+        if partition == "val":
+            title = f"validation at {title}"
+        self.recorder.more_groups.remote(title, len(prompts), len(prompts) * size)
 
     def _send(self, sent: _Sent) -> Any:
         return self.agent_loop_workers[sent.worker].generate_sequences.remote(sent.prompts)

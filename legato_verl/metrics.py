@@ -1,4 +1,4 @@
-"""How far the trainer's logprobs are from the server's, turn by turn."""
+"""How far the trainer's logprobs are from the server's, turn by turn and rollout by rollout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import torch
+
+from legato.view.gaps import Gap
 
 
 def mismatch(rows: Iterable[tuple[torch.Tensor, Sequence[Sequence[int]]]]) -> dict[str, float]:
@@ -27,3 +29,15 @@ def mismatch(rows: Iterable[tuple[torch.Tensor, Sequence[Sequence[int]]]]) -> di
         told[f"mismatch/turn_{step}/mean"] = values.mean().item()
         told[f"mismatch/turn_{step}/max"] = values.max().item()
     return told
+
+
+def gaps_of(
+    rows: Iterable[tuple[str, torch.Tensor, Sequence[Sequence[int]]]],
+) -> dict[str, list[Gap]]:
+    """The same of each rollout, by its id: of each row the id, the difference and the turns."""
+    found: dict[str, list[Gap]] = defaultdict(list)
+    for rollout_id, difference, turns in rows:
+        for step, start, stop in turns:
+            values = difference[start:stop].abs()
+            found[rollout_id].append(Gap(step, values.mean().item(), values.max().item()))
+    return {rollout_id: sorted(gaps) for rollout_id, gaps in found.items()}

@@ -1,26 +1,34 @@
 """The run directory's one writer, a named Ray actor beside the trainer.
 
 Workers tell it of every try as it ends, as the record wants it, and of every group; the trainer
-asks it for the figures of the groups it trained on. It also carries the news that a run cannot go
-on.
+asks it for the figures of the groups it trained on. It shows the run to whoever looks while it goes
+on, and carries the news that it cannot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import ray
+from PIL import Image
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from legato.rl.driver import GroupResult
 from legato.rl.figures import effort, outcome
+from legato.rl.publish import published
 from legato.rl.record import RunDir
-from legato.rl.types import Prompt, Rollout
+from legato.rl.types import VERDICTS, Prompt, Rollout
 from legato.rl.worker import Worker
+from legato.view.gaps import Gap, note_gaps
+from legato.view.sheet import make_sheet
+from legato.view.strip import Strip, strip_of
+from legato.view.trackers import ROLLOUTS
+from legato_verl.board import ClusterBoard
 from legato_verl.settings import Settings
 
 NAME = "legato-recorder"
@@ -71,6 +79,9 @@ class Recorder:
         self._groups: dict[str, _Group] = {}
         self._done: set[str] = set()
         self._empty = 0
+        self._board = ClusterBoard()
+        self._shown = contextlib.AsyncExitStack()
+        self._latest: deque[Strip] = deque(maxlen=ROLLOUTS if settings.sheet_steps else 0)
         self._fatal: asyncio.Future[str] | None = None
 
     async def open(self) -> None:
@@ -78,7 +89,30 @@ class Recorder:
 
         Raises :class:`~legato.errors.ConfigError` if it holds something else.
         """
-        self._run("train")
+        run = self._run("train")
+        await self._shown.enter_async_context(published(self._board, run.directory.path))
+
+    async def enrol(self, name: str, worker: Any) -> None:
+        """Show the desktops of this worker, an actor."""
+        self._board.enrol(name, worker)
+
+    async def more_groups(self, title: str, groups: int, verdicts: int) -> None:
+        """Groups are about to start, ``verdicts`` wanted of them all."""
+        self._board.more_groups(title, groups, verdicts)
+
+    async def look(self) -> dict[str, Any]:
+        """The state of the run's board; see :meth:`legato.rl.board.Board.state`."""
+        return await self._board.look()
+
+    async def sheet(self) -> Image.Image | None:
+        """A contact sheet of the latest training rollouts; ``None`` while there is none."""
+        strips = list(self._latest)
+        return await self._writer.call(lambda: make_sheet(strips), WRITE_S) if strips else None
+
+    async def note_gaps(self, gaps: Mapping[str, Sequence[Gap]]) -> None:
+        """Keep how far the trainer's logprobs were from the server's, by rollout id."""
+        place = self._run("train").directory.path
+        await self._writer.call(lambda: note_gaps(place, gaps), WRITE_S)
 
     async def begin_group(self, mode: Mode, version: str, task_id: str) -> str:
         """A name for one more group: version and task, numbered where a step is repeated."""
@@ -95,6 +129,9 @@ class Recorder:
         """Write one try; it is on disk when this returns."""
         run = self._run(mode)
         await self._writer.call(lambda: run.directory.append(rollout), WRITE_S)
+        self._board.rollout_ended(rollout)
+        if mode == "train" and rollout.status in VERDICTS and rollout.steps and self._latest.maxlen:
+            self._latest.append(strip_of(rollout, self._settings.desktop.screen))
         self._tries.setdefault(rollout.group_id, []).append(_lean(rollout))
 
     async def group_ended(self, mode: Mode, news: GroupNews) -> None:
@@ -111,6 +148,7 @@ class Recorder:
             others=[r for r in tries if not any(r is k for k in kept)],
         )
         self._groups[news.uid] = _Group(result, news.rows)
+        self._board.group_ended(result)
         if mode == "train":
             self._empty = 0 if news.rows else self._empty + 1
             if self._empty >= EMPTY_IN_A_ROW:
@@ -154,6 +192,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Finish the record. Idempotent."""
+        await self._shown.aclose()
         with contextlib.suppress(TimeoutError):
             await self._writer.idle(WRITE_S)
         for run in self._runs.values():

@@ -56,6 +56,8 @@ class Settings:
     """Of one agent-loop worker."""
     record_dir: Path
     seed: int | None
+    sheet_steps: int
+    """Steps between two contact sheets in the trackers; 0: none."""
 
     @property
     def groups(self) -> GroupOptions:
@@ -119,6 +121,7 @@ _FIELDS = frozenset(
         "env_retries",
         "harness",
         "infeasible",
+        "live",
         "max_inflight",
         "max_reply_length",
         "max_turns",
@@ -127,6 +130,7 @@ _FIELDS = frozenset(
         "record_dir",
         "rollout_timeout",
         "seed",
+        "sheet_steps",
         "step_timeout",
     }
 )
@@ -187,6 +191,7 @@ def read_settings(config: DictConfig) -> Settings:
         max_inflight=inflight,
         record_dir=Path(str(chosen.get("record_dir") or "rollouts")).expanduser().resolve(),
         seed=chosen.get("seed"),
+        sheet_steps=int(_number(chosen, "sheet_steps", 0)),
     )
 
 

@@ -11,6 +11,7 @@ import ray
 
 from legato.desktop.contract import Task
 from legato.errors import ConfigError
+from legato.rl.board import Board
 from legato.rl.driver import Driver, GroupResult
 from legato.rl.harness import make_harness
 from legato.rl.images import ImageSpec
@@ -30,10 +31,13 @@ PLACEHOLDERS = (IMAGE_TOKEN, "<|video_pad|>")
 
 
 class Station:
-    """Belongs to the event loop of one Ray actor, which must have a ``stay`` method."""
+    """Belongs to the event loop of one Ray actor, which must have a ``stay`` method, and the
+    ``look`` and ``picture`` of :attr:`board`."""
 
     def __init__(self, settings: Settings, client: Any, checkpoint: str) -> None:
         self.settings = settings
+        self.board = Board()
+        """What this worker's desktops are doing."""
         tokenizer = load_tokenizer(checkpoint)
         self.vision = vision_of(checkpoint, tokenizer)
         found = (tokenizer.special(token) for token in PLACEHOLDERS)
@@ -119,7 +123,9 @@ class Station:
         settings = self.settings
         pool = pool_actor()
         owner = f"worker-{uuid.uuid4().hex[:8]}"
-        await pool.enrol.remote(owner, ray.get_runtime_context().current_actor)
+        worker = ray.get_runtime_context().current_actor
+        await pool.enrol.remote(owner, worker)
+        await self._recorder.enrol.remote(owner, worker)
         offer: Offer = await pool.open.remote(settings.desktop, settings.rollout.desktops)
         self._driver = Driver(
             ClusterDesktops(pool, owner, settings.desktop, offer),
@@ -132,6 +138,7 @@ class Station:
             limits=settings.limits,
             groups=settings.groups,
             on_rollout=self._keep,
+            observer=self.board,
         )
 
     async def _keep(self, rollout: Rollout) -> None:

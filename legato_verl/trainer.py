@@ -15,8 +15,9 @@ import torch
 import transfer_queue as tq
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from legato.view.trackers import SheetLogger
 from legato_verl.advantage import given
-from legato_verl.metrics import mismatch
+from legato_verl.metrics import gaps_of, mismatch
 from legato_verl.settings import ESTIMATOR
 from legato_verl.watch import Watch
 
@@ -48,10 +49,12 @@ def _around(original: Callable[..., Any], around: Callable[..., Any]) -> Callabl
 def _fit(trainer: Any, original: Callable[..., Any], manager: Any) -> None:
     """Train under watch; then every desktop is closed and the record finished."""
     trainer._desktop_seconds = ray.get(manager.pool.usage.remote(), timeout=CALL_S)
+    trainer._sheets = _Sheets(manager)
     try:
         with Watch(manager, trainer._rollout_server_managers()):
             original(trainer, manager)
     finally:
+        trainer._sheets.close()
         stats = ray.get(manager.pool.close.remote(), timeout=CALL_S)
         ray.get(manager.recorder.close.remote(), timeout=CALL_S)
         print(f"legato: desktops are closed; leases left: {stats['leased']}", flush=True)
@@ -74,8 +77,43 @@ def _compute_metrics(
     if now.offered > before.offered:
         share = (now.leased - before.leased) / (now.offered - before.offered)
         told["desktops/utilisation"] = share
-    told.update(_differences(batch))
+    rows = _differences(batch)
+    told.update(mismatch((difference, turns) for _, difference, turns in rows))
+    ray.get(manager.recorder.note_gaps.remote(gaps_of(rows)), timeout=CALL_S)
     metrics.update({f"legato/{name}": value for name, value in told.items()})
+    trainer._sheets.log(trainer)
+
+
+class _Sheets:
+    """Contact sheets for the trackers that ``trainer.logger`` names, begun once those have."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._logger: SheetLogger | None = None
+
+    def log(self, trainer: Any) -> None:
+        """A sheet of the latest rollouts, if this step wants one.
+
+        Raises :class:`~legato.errors.ConfigError` if a tracker is not installed.
+        """
+        if self._logger is None:
+            settings = self._manager.settings
+            started = trainer.logger.logger
+            events = started["tensorboard"].writer.log_dir if "tensorboard" in started else None
+            self._logger = SheetLogger(
+                started,
+                every=settings.sheet_steps,
+                screen=settings.desktop.screen,
+                log_dir=events,
+            )
+        if self._logger.due(trainer.global_steps):
+            sheet = ray.get(self._manager.recorder.sheet.remote(), timeout=CALL_S)
+            if sheet is not None:
+                self._logger.put(trainer.global_steps, sheet)
+
+    def close(self) -> None:
+        if self._logger is not None:
+            self._logger.close()
 
 
 def _compute_advantage(
@@ -88,14 +126,14 @@ def _compute_advantage(
         return original(trainer, batch, metrics)
 
 
-def _differences(batch: Any) -> dict[str, float]:
-    """|trainer - server| of the logprobs, by turn."""
+def _differences(batch: Any) -> list[tuple[str, torch.Tensor, list[list[int]]]]:
+    """Of each row the rollout's id, trainer - server of the logprobs (T,), and its turns."""
     names = ["old_log_probs", "rollout_log_probs"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     if any(name not in data for name in names):
-        return {}
-    trained = [
-        (trainer.float() - server.float(), field["turns"])
+        return []
+    return [
+        (field["rollout_id"], trainer.float() - server.float(), field["turns"])
         for trainer, server, field, tag in zip(
             data["old_log_probs"].unbind(),
             data["rollout_log_probs"].unbind(),
@@ -105,7 +143,6 @@ def _differences(batch: Any) -> dict[str, float]:
         )
         if not tag.get("is_padding", False)
     ]
-    return mismatch(trained)
 
 
 def _extra_fields(batch: Any) -> list[dict[str, Any]]:

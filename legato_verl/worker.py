@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 import transfer_queue as tq
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ, apply_greedy_sampling_params
 
 from legato.errors import LegatoError
@@ -40,6 +41,14 @@ class LegatoAgentLoopWorker(_Base):
     async def stay(self) -> None:
         """Never returns: whoever waits for it learns of the worker's end."""
         await asyncio.Event().wait()
+
+    async def look(self) -> dict[str, Any]:
+        """What the desktops of this worker are doing; see :meth:`legato.rl.board.Board.look`."""
+        return await self._station.board.look()
+
+    async def picture(self, sha256: str) -> bytes | None:
+        """A screenshot that :meth:`look` named."""
+        return await self._station.board.picture(sha256)
 
     async def forget(self, uids: list[str], partition_id: str) -> None:
         """Take back rows that a worker that died may have left of these groups."""
@@ -97,9 +106,16 @@ class LegatoAgentLoopWorker(_Base):
         least = 1 if mode == "val" else self._station.settings.rollout.min_group
         if len(result.rewards) < least:
             return 0
-        rows = 0
-        for session, kept in enumerate(result.rollouts):
-            outputs = outputs_of(kept, result.advantages[kept.attempt], self._station.vision)
-            rows += len(outputs)
-            await self._agent_loop_postprocess(outputs, mode == "val", session_id=session, **prompt)
-        return rows
+        outputs = await self._outputs(result, prompt, mode)
+        for session, rows in enumerate(outputs):
+            await self._agent_loop_postprocess(rows, mode == "val", session_id=session, **prompt)
+        return sum(map(len, outputs))
+
+    async def _outputs(
+        self, result: GroupResult, prompt: dict[str, Any], mode: Mode
+    ) -> list[list[AgentLoopOutput]]:
+        """The rows of each rollout with a verdict."""
+        return [
+            outputs_of(kept, result.advantages[kept.attempt], self._station.vision)
+            for kept in result.rollouts
+        ]

@@ -68,6 +68,12 @@ def warm_checkpoint() -> Path:
 
 
 @pytest.fixture(scope="session")
+def press_checkpoint() -> Path:
+    """A tiny Qwen3-VL that replies with a click on a button, any button."""
+    return _made("press_warm_start.py")
+
+
+@pytest.fixture(scope="session")
 def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
     """A real vLLM server on the warm checkpoint, one for the whole session."""
     if given := os.environ.get("LEGATO_TEST_VLLM_URL"):

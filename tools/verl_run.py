@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,13 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
+MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+SHUFFLED = f"{MANAGER}=tools.verl_shuffled.ShuffledManager"
+"""Advantages change hands inside each group."""
+SWAPPED = f"{MANAGER}=tools.verl_swapped.SwappedManager"
+"""Screenshots change hands between two groups of the last step."""
+MARK = "LEGATO_VERL_RUN"
+"""Environment variable by which the processes of a run are told from all others."""
 LOOK_S = 0.5
 STOP_S = 60.0
 """How long a run that is stopped may take to close its desktops and Ray."""
@@ -47,7 +55,8 @@ class VerlRun:
         self._metrics = self.out / "metrics.jsonl"
         self._env = os.environ | ENVIRONMENT | {"VERL_FILE_LOGGER_PATH": str(self._metrics)}
         path = [str(REPO), *filter(None, [self._env.get("PYTHONPATH")])]
-        self._env |= {"PYTHONPATH": os.pathsep.join(path)} | (env or {})
+        self._mark = uuid.uuid4().hex
+        self._env |= {"PYTHONPATH": os.pathsep.join(path), MARK: self._mark} | (env or {})
         self._command = [
             *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name", recipe),
             f"trainer.default_local_dir={self.out}",
@@ -111,7 +120,29 @@ class VerlRun:
         """The exit code; raises ``subprocess.TimeoutExpired``."""
         return self.process.wait(timeout)
 
+    def left(self, timeout: float = 10.0) -> dict[int, str]:
+        """The command lines of processes that outlive the run by ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while (found := dict(self.alive())) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        return found
+
+    def alive(self) -> Iterator[tuple[int, str]]:
+        """Process ids and command lines of the run."""
+        mark = f"{MARK}={self._mark}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if mark in environment and command:
+                yield int(folder.name), command.strip()
+
+    def output(self) -> str:
+        """All that it has printed so far."""
+        return self.log.read_text(errors="replace")
+
     def tail(self, lines: int = 40) -> str:
         """The end of the output."""
-        text = self.log.read_text(errors="replace").splitlines()
-        return "\n".join(text[-lines:])
+        return "\n".join(self.output().splitlines()[-lines:])

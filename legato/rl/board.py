@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from legato.desktop.actions import action_json
+from legato.desktop.actions import action_json, describe
 from legato.rl.driver import GroupResult
 from legato.rl.observer import Phase, Silent
 from legato.rl.types import VERDICTS, Rollout, Status
@@ -111,9 +111,18 @@ class Board(Silent):
             return None
         return max(0, self.wanted - self.verdicts) * self.elapsed_s / self.fresh
 
-    def snapshot(self) -> dict[str, Any]:
-        """The board as JSON, its screenshots by hash (:meth:`png` has their bytes)."""
+    async def look(self) -> dict[str, Any]:
+        """:meth:`state`; :meth:`picture` has the screenshots that it names."""
         self._name_shots()
+        return self.state()
+
+    async def picture(self, sha256: str) -> bytes | None:
+        """The PNG of that hash, if :meth:`look` named it within :data:`NAMED_S`."""
+        _, png = self._named.get(sha256, (0.0, None))
+        return png
+
+    def state(self) -> dict[str, Any]:
+        """The board as JSON, its screenshots by hash."""
         return {
             "title": self.title,
             "batch": self.batches,
@@ -129,11 +138,6 @@ class Board(Silent):
             "lost": dict(self.lost),
             "desktops": [_desktop(slot, doing) for slot, doing in sorted(self.desktops.items())],
         }
-
-    def png(self, sha256: str) -> bytes | None:
-        """The screenshot of that hash, if a snapshot named it within :data:`NAMED_S`."""
-        _, png = self._named.get(sha256, (0.0, None))
-        return png
 
     def _name_shots(self) -> None:
         now = time.monotonic()
@@ -162,9 +166,20 @@ def _desktop(slot: int, doing: Doing) -> dict[str, Any]:
             else {"sha256": shot.sha256, "width": shot.width, "height": shot.height}
         ),
         "reply": "" if last is None else last.generation.text[:REPLY_CHARS],
+        "last": _last(rollout),
         "actions": [
             action_json(taken.action)
             for taken in (last.actions if last and doing.phase == "act" else ())
             if taken.action is not None
         ],
     }
+
+
+def _last(rollout: Rollout) -> str:
+    """The last action in words, or why it was none."""
+    if not rollout.steps or not rollout.steps[-1].actions:
+        return ""
+    taken = list(rollout.steps[-1].actions)[-1]
+    if taken.error is not None:
+        return f"! {taken.error}"
+    return "" if taken.action is None else describe(taken.action)

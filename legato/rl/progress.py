@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,16 +13,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from legato.desktop.actions import describe
-from legato.rl.board import Board, Doing
+from legato.rl.board import Board
 from legato.rl.driver import GroupResult
-from legato.rl.observer import Observer, Phase, Silent
+from legato.rl.observer import Observer, Silent
 from legato.rl.types import Rollout
 
 REFRESH_PER_S = 2.0
 LINE_EVERY_S = 10.0
 """Shortest time between two plain lines that no ended group asked for."""
-PHASE_STYLES: dict[Phase, str] = {
+PHASE_STYLES: dict[str, str] = {
     "reset": "magenta",
     "settle": "yellow",
     "model": "blue",
@@ -55,21 +56,7 @@ class LiveTable(Board):
 
     def render(self) -> RenderableType:
         """What the terminal shows now, no taller than the terminal."""
-        bar = ProgressBar(total=max(1, self.wanted), completed=self.verdicts, width=30)
-        head = Table.grid(padding=(0, 1))
-        head.add_row(bar, Text(tally(self)))
-        desktops = sorted(self.desktops.items())
-        room = max(1, self._console.height - 4)
-        table = Table(box=None, pad_edge=False, expand=True)
-        for name, width in (("desktop", 7), ("phase", 6), ("s", 6), ("step", 4)):
-            table.add_column(name, width=width, no_wrap=True, justify="right", header_style="dim")
-        table.add_column("rollout", min_width=16, no_wrap=True, header_style="dim")
-        table.add_column("last", ratio=1, no_wrap=True, header_style="dim")
-        for slot, doing in desktops[:room]:
-            table.add_row(*_row(slot, doing))
-        hidden = len(desktops) - room
-        more = [Text(f"and {hidden} more desktops", style="dim")] if hidden > 0 else []
-        return Group(table, *more, head)
+        return draw(self.state(), self._console.height)
 
 
 class PlainLines(Board):
@@ -97,7 +84,10 @@ class PlainLines(Board):
         self._last = time.monotonic()
         try:
             self._console.print(
-                _printable(news + tally(self)), highlight=False, markup=False, soft_wrap=True
+                _printable(news + tally(self.state())),
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
             )
         except OSError:
             self._console.quiet = True  # nobody can read it; that must not cost the batch
@@ -108,43 +98,53 @@ def make_progress(console: Console) -> LiveTable | PlainLines:
     return LiveTable(console) if console.is_terminal else PlainLines(console)
 
 
-def tally(board: Board) -> str:
-    """The batch in one line."""
+def draw(state: Mapping[str, Any], height: int) -> RenderableType:
+    """A board's state as a table of at most ``height`` lines."""
+    bar = ProgressBar(total=max(1, state["wanted"]), completed=state["verdicts"], width=30)
+    head = Table.grid(padding=(0, 1))
+    head.add_row(bar, Text(_printable(tally(state))))
+    desktops = state["desktops"]
+    room = max(1, height - 4)
+    table = Table(box=None, pad_edge=False, expand=True)
+    for name, width in (("desktop", 7), ("phase", 6), ("s", 6), ("step", 4)):
+        table.add_column(name, width=width, no_wrap=True, justify="right", header_style="dim")
+    table.add_column("rollout", min_width=16, no_wrap=True, header_style="dim")
+    table.add_column("last", ratio=1, no_wrap=True, header_style="dim")
+    for desktop in desktops[:room]:
+        table.add_row(*_row(desktop))
+    hidden = len(desktops) - room
+    more = [Text(f"and {hidden} more desktops", style="dim")] if hidden > 0 else []
+    return Group(table, *more, head)
+
+
+def tally(state: Mapping[str, Any]) -> str:
+    """A board's batch in one line."""
     parts = [
-        *([board.title] if board.title else []),
-        f"{board.verdicts}/{board.wanted} verdicts",
-        f"{board.groups_done}/{board.groups} groups",
+        *([state["title"]] if state["title"] else []),
+        f"{state['verdicts']}/{state['wanted']} verdicts",
+        f"{state['groups_done']}/{state['groups']} groups",
     ]
-    if board.mean_reward is not None:
-        parts.append(f"reward {board.mean_reward:.2f}")
-    if board.per_hour is not None:
-        parts.append(f"{board.per_hour:.0f} per hour")
-    if board.eta_s is not None:
-        parts.append(f"ETA {_clock(board.eta_s)}")
-    if board.lost:
-        parts.append("lost: " + ", ".join(f"{kind} {n}" for kind, n in sorted(board.lost.items())))
+    if state["mean_reward"] is not None:
+        parts.append(f"reward {state['mean_reward']:.2f}")
+    if state["per_hour"] is not None:
+        parts.append(f"{state['per_hour']:.0f} per hour")
+    if state["eta_s"] is not None:
+        parts.append(f"ETA {_clock(state['eta_s'])}")
+    if lost := state["lost"]:
+        parts.append("lost: " + ", ".join(f"{kind} {n}" for kind, n in sorted(lost.items())))
     return "  ".join(parts)
 
 
-def _row(slot: int, doing: Doing) -> tuple[str | Text, ...]:
-    rollout = doing.rollout
+def _row(desktop: Mapping[str, Any]) -> tuple[str | Text, ...]:
+    phase = desktop["phase"]
     return (
-        str(slot),
-        Text(doing.phase, style=PHASE_STYLES.get(doing.phase, "")),
-        f"{max(0.0, time.time() - doing.since):.1f}",
-        str(len(rollout.steps)),
-        Text(_printable(rollout.rollout_id)),
-        Text(_printable(_last(rollout)), overflow="ellipsis"),
+        str(desktop["slot"]),
+        Text(phase, style=PHASE_STYLES.get(phase, "")),
+        f"{max(0.0, time.time() - desktop['since']):.1f}",
+        str(desktop["steps"]),
+        Text(_printable(desktop["rollout_id"])),
+        Text(_printable(desktop["last"]), overflow="ellipsis"),
     )
-
-
-def _last(rollout: Rollout) -> str:
-    if not rollout.steps or not rollout.steps[-1].actions:
-        return ""
-    taken = list(rollout.steps[-1].actions)[-1]
-    if taken.error is not None:
-        return f"! {taken.error}"
-    return "" if taken.action is None else describe(taken.action)
 
 
 def _printable(text: str) -> str:

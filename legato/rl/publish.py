@@ -20,9 +20,8 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from legato.rl.board import Board
 from legato.rl.schema import dump_json
 
 FOLDER = "live"
@@ -34,8 +33,20 @@ _numbers = itertools.count()
 log = logging.getLogger(__name__)
 
 
+class Shown(Protocol):
+    """What a viewer may ask for; either answer may take :data:`DEADLINE_S` at most."""
+
+    async def look(self) -> dict[str, Any]:
+        """The board's snapshot."""
+        ...
+
+    async def picture(self, sha256: str) -> bytes | None:
+        """The PNG of a screenshot that a snapshot named just now."""
+        ...
+
+
 @contextlib.asynccontextmanager
-async def published(board: Board, run_dir: Path) -> AsyncIterator[None]:
+async def published(board: Shown, run_dir: Path) -> AsyncIterator[None]:
     """Answer viewers of ``run_dir`` for as long as the block runs.
 
     A directory that cannot hold a socket (some network file systems) costs the live view, with a
@@ -97,15 +108,15 @@ def _ask(run_dir: Path, name: str, line: str) -> bytes:
     return bytes(answer)
 
 
-async def _answer(board: Board, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(board: Shown, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         async with asyncio.timeout(DEADLINE_S):
             question = (await reader.readline())[:MAX_LINE].decode("ascii", "replace").split()
             match question:
                 case ["state"]:
-                    writer.write(dump_json(board.snapshot()))
+                    writer.write(dump_json(await board.look()))
                 case ["shot", name]:
-                    writer.write(board.png(name) or b"")
+                    writer.write(await board.picture(name) or b"")
             await writer.drain()
     except (TimeoutError, OSError, ValueError):
         pass  # a viewer that went away, hung or sent no line; it gets no answer

@@ -16,6 +16,8 @@ from legato.view.strip import strip_of
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 TAG = "legato/rollouts"
+ROLLOUTS = 8
+"""How many a sheet shows."""
 
 
 class SheetLogger:
@@ -35,14 +37,13 @@ class SheetLogger:
         every: int,
         screen: tuple[int, int],
         log_dir: str | Path | None = None,
-        rollouts: int = 8,
     ) -> None:
         """``trackers`` may name others, too (a trainer's ``report_to``): they get no sheet.
 
         ``every`` is in training steps, 0 for never. ``screen`` is the desktop's (width, height)
-        in pixels, ``log_dir`` the directory of tensorboard's events, ``rollouts`` how many a
-        sheet shows. Wandb and trackio log to the run that is active in this process. Raises
-        :class:`ConfigError` if a tracker is not installed or tensorboard has no directory.
+        in pixels, ``log_dir`` the directory of tensorboard's events. Wandb and trackio log to the
+        run that is active in this process. Raises :class:`ConfigError` if a tracker is not
+        installed or tensorboard has no directory.
         """
         known: dict[str, Any] = {
             "tensorboard": lambda: _Tensorboard(log_dir),
@@ -51,22 +52,28 @@ class SheetLogger:
         }
         self._every = every
         self._screen = screen
-        self._rollouts = rollouts
         self._targets = (
             [known[name]() for name in dict.fromkeys(trackers) if name in known] if every else []
         )
 
+    def due(self, step: int) -> bool:
+        """Whether this step wants a sheet, and somebody would see it."""
+        return bool(self._targets) and step % self._every == 0
+
     def log(self, step: int, rollouts: Sequence[Rollout]) -> bool:
         """Log a sheet if it is time for one; ``True`` if it was. Blocks for some 100 ms."""
-        if not self._targets or step % self._every:
+        if not self.due(step):
             return False
         strips = [strip_of(rollout, self._screen) for rollout in rollouts if rollout.steps]
         if not strips:
             return False
-        sheet = make_sheet(strips[: self._rollouts])
+        self.put(step, make_sheet(strips[:ROLLOUTS]))
+        return True
+
+    def put(self, step: int, sheet: Image.Image) -> None:
+        """Log a sheet that was made elsewhere."""
         for target in self._targets:
             target.log(sheet, step)
-        return True
 
     def close(self) -> None:
         for target in self._targets:

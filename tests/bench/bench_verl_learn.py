@@ -21,15 +21,13 @@ sys.path.insert(0, str(REPO))  # so that this runs as a script
 
 from tools.curve import draw_png, smooth  # noqa: E402
 from tools.press_warm_start import cached_press_warm_start  # noqa: E402
-from tools.verl_run import VerlRun  # noqa: E402
+from tools.verl_run import SHUFFLED, VerlRun  # noqa: E402
 
 ABOVE = 0.15
 LONGEST_S = 3600.0
 WINDOW = 8
 """Steps over which the drawn curve, and its end, are averaged."""
 HELD_OUT = "val-core/buttons/reward/mean@1"
-MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-SHUFFLED = f"{MANAGER}=tools.verl_shuffled.ShuffledManager"
 
 
 @dataclass(frozen=True, slots=True)

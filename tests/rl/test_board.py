@@ -61,13 +61,13 @@ def test_a_desktop_is_on_the_board_while_it_is_leased() -> None:
     board = Board()
     rollout = under_way()
     board.phase_began(rollout, "model")
-    (desktop,) = board.snapshot()["desktops"]
+    (desktop,) = board.state()["desktops"]
     assert (desktop["slot"], desktop["phase"], desktop["steps"]) == (3, "model", 2)
     assert desktop["actions"] == []
     board.phase_began(rollout, "act")
-    assert board.snapshot()["desktops"][0]["actions"] == [{"action_type": "click", "x": 1, "y": 2}]
+    assert board.state()["desktops"][0]["actions"] == [{"action_type": "click", "x": 1, "y": 2}]
     board.phase_began(rollout, "ended")
-    assert board.snapshot()["desktops"] == []
+    assert board.state()["desktops"] == []
 
 
 def test_only_verdicts_are_tallied_as_such() -> None:
@@ -80,7 +80,7 @@ def test_only_verdicts_are_tallied_as_such() -> None:
     board.rollout_ended(make_rollout(status=Status.RETRIED, error_kind="env"))
     board.rollout_ended(make_rollout(status=Status.CANCELLED))
     board.group_ended(result({0: 1.0}))
-    state = board.snapshot()
+    state = board.state()
     assert (state["verdicts"], state["wanted"], state["mean_reward"]) == (3, 6, 0.75)
     assert (state["groups_done"], state["groups"]) == (1, 2)
     assert state["lost"] == {"env": 2}
@@ -125,11 +125,11 @@ def test_a_picture_that_was_named_is_there_when_its_desktop_has_gone_on() -> Non
     shot = rollout.final_screenshot
     assert shot is not None
     board.phase_began(rollout, "model")
-    assert board.png(shot.sha256) is None
-    board.snapshot()
+    assert asyncio.run(board.picture(shot.sha256)) is None
+    asyncio.run(board.look())
     board.phase_began(rollout, "ended")
-    board.snapshot()
-    assert board.png(shot.sha256) == shot.png
+    asyncio.run(board.look())
+    assert asyncio.run(board.picture(shot.sha256)) == shot.png
 
 
 def test_pictures_named_long_ago_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +138,12 @@ def test_pictures_named_long_ago_are_let_go(monkeypatch: pytest.MonkeyPatch) -> 
     shot = rollout.final_screenshot
     assert shot is not None
     board.phase_began(rollout, "model")
-    board.snapshot()
+    asyncio.run(board.look())
     board.phase_began(rollout, "ended")
     later = time.monotonic() + NAMED_S
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    board.snapshot()
-    assert board.png(shot.sha256) is None
+    asyncio.run(board.look())
+    assert asyncio.run(board.picture(shot.sha256)) is None
 
 
 def test_several_boards_of_one_run_are_told_apart(tmp_path: Path) -> None:
@@ -314,4 +314,4 @@ def test_the_table_may_be_drawn_while_the_batch_goes_on(tmp_path: Path) -> None:
         over.set()
         drawing.join(20)
     assert failures == []
-    assert tally(table).startswith("8/8 verdicts  2/2 groups")
+    assert tally(table.state()).startswith("8/8 verdicts  2/2 groups")
