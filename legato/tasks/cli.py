@@ -13,7 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from legato.desktop.local import check_requirements, make_desktop
 from legato.errors import LegatoError
 from legato.tasks.new import scaffold
-from legato.tasks.qa import Finding, Gate, Report, run_gate
+from legato.tasks.qa import (
+    Finding,
+    Gate,
+    Report,
+    Tally,
+    count_checks,
+    ended_like_interrupted,
+    run_gate,
+)
 from legato.tasks.reference import SHIPPED, generate, reference_file
 from legato.tasks.seeded import SeededTask
 from legato.tasks.suites import VARIANTS, Split, list_tasks, load_task, seeds, tasks_entries
@@ -52,12 +60,14 @@ def qa(
     check_requirements()
     chosen = names or [info.name for info in list_tasks() if info.suite in SHIPPED]
     tasks = [load_task(name, seed) for seed in range(variants) for name in chosen]
-    found = _with_progress(tasks, Gate(short, tuple(only or ())), desktops)
+    found = _checked(tasks, Gate(short, tuple(only or ())), desktops, report)
     ordered = sorted(found.findings, key=lambda f: (chosen.index(f.task), f.seed))
-    result = Report(tuple(ordered))
+    result = Report(tuple(ordered), found.total)
     console.print(result.table())
-    bad = [f for f in result.findings if not f.passed]
-    console.print(f"{len(result.findings) - len(bad)} of {len(result.findings)} checks passed")
+    made, bad = len(ordered), sum(not f.passed for f in ordered)
+    console.print(f"{made - bad} of {made} checks passed")
+    if not result.complete:
+        console.print(f"INCOMPLETE: interrupted after {made} of {result.total} checks")
     if report is not None:
         result.write(report)
     raise typer.Exit(result.exit_code)
@@ -98,27 +108,31 @@ def entries(
     print(tasks_entries(suite, seeds(split, per_task)), end="")
 
 
-def _with_progress(tasks: list[SeededTask], gate: Gate, desktops: int) -> Report:
-    total = sum(len(gate.checks(task)) for task in tasks)
+def _checked(tasks: list[SeededTask], gate: Gate, desktops: int, report: Path | None) -> Report:
+    """What was found, after an interrupt too; a bar on a terminal, lines of text elsewhere."""
+
+    def say(line: str) -> None:
+        bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    total = count_checks(tasks, gate)
+    tally = Tally(total, say, report, quiet=errors.is_terminal)
+    with Progress(*columns, console=errors, transient=True) as bar, ended_like_interrupted():
         line = bar.add_task("checks", total=total)
 
         def tick(finding: Finding) -> None:
             bar.update(line, advance=1, description=f"{finding.task} {finding.seed}")
-            if not finding.passed:
-                bar.console.print(
-                    f"{finding.task} {finding.seed}: {finding.check}: {finding.detail}",
-                    markup=False,
-                    highlight=False,
-                )
+            tally.add(finding)
 
-        return run_gate(tasks, make_desktop, gate=gate, desktops=desktops, progress=tick)
+        try:
+            return run_gate(tasks, make_desktop, gate=gate, desktops=desktops, progress=tick)
+        except KeyboardInterrupt:
+            return Report(tuple(tally.findings), total)
 
 
 def main() -> None:

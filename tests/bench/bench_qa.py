@@ -13,7 +13,7 @@ from pathlib import Path
 
 from legato.desktop.local import check_requirements, make_desktop
 from legato.tasks import list_tasks, load_task
-from legato.tasks.qa import Finding, run_gate
+from legato.tasks.qa import Gate, Report, Tally, count_checks, ended_like_interrupted, run_gate
 from legato.tasks.reference import SHIPPED
 from legato.tasks.suites import VARIANTS
 
@@ -25,16 +25,22 @@ def main() -> None:
     names = [info.name for info in list_tasks() if info.suite in SHIPPED]
     tasks = [load_task(name, seed) for seed in range(VARIANTS) for name in names]
 
-    def tell(finding: Finding) -> None:
-        if not finding.passed:
-            where = f"{finding.task} {finding.seed}, {finding.check}"
-            print(f"{where}: {finding.detail}", file=sys.stderr, flush=True)
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
 
+    path = Path(sys.argv[1]) if sys.argv[1:] else None
+    tally = Tally(count_checks(tasks, Gate()), say, path)
     started = time.monotonic()
-    report = run_gate(tasks, make_desktop, desktops=DESKTOPS, progress=tell)
+    try:
+        with ended_like_interrupted():
+            report = run_gate(tasks, make_desktop, desktops=DESKTOPS, progress=tally.add)
+    except KeyboardInterrupt:
+        report = Report(tuple(tally.findings), tally.total)
     minutes = (time.monotonic() - started) / 60
-    if sys.argv[1:]:
-        report.write(Path(sys.argv[1]))
+    if path is not None:
+        report.write(path)
+    if not report.complete:
+        sys.exit(f"interrupted after {len(report.findings)} of {report.total} checks")
     failed = sum(not finding.passed for finding in report.findings)
     print(f"qa: checks on {len(names)} tasks x {VARIANTS} variants: {len(report.findings)}")
     print(f"qa: checks that failed: {failed} (bar 0)")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from legato.desktop.actions import AnyAction, Done, Fail
 from legato.desktop.contract import Desktop, DesktopOptions, Machine, Score
-from legato.errors import ConfigError, LegatoError
+from legato.desktop.extras import CanKill
+from legato.errors import ConfigError, EnvFailure, LegatoError
 from legato.tasks.draw import Draw
 from legato.tasks.qa import agents
 from legato.tasks.qa.attacks import ATTACKS, Attack, Spoils, read_secret
@@ -31,6 +32,8 @@ AGENTS = (
 )
 TRIES = 2
 """A check that a desktop failed under is made again on a new one."""
+STOP_S = 30.0
+"""How long an interrupted gate waits for its desktops to close, in seconds."""
 
 MakeDesktop = Callable[[DesktopOptions, int], Desktop]
 Progress = Callable[[Finding], None]
@@ -101,6 +104,7 @@ def run_gate(
 
     A check that could not be made is a finding, too. Raises
     :class:`~legato.errors.ConfigError` if there is nothing to check or no desktop can be made.
+    An interrupt closes the desktops and goes on; ``progress`` has had what was found by then.
     """
     if not tasks:
         raise ConfigError("no task to check")
@@ -112,16 +116,17 @@ def run_gate(
     found: dict[int, list[Finding]] = {}
     broken: list[BaseException] = []
     guard = threading.Lock()
+    stopped = threading.Event()
 
     def note(number: int, finding: Finding) -> None:
         with guard:
-            found.setdefault(number, []).append(finding)
-            progress(finding)
+            if not stopped.is_set():  # what fails for want of its desktop was not found out
+                found.setdefault(number, []).append(finding)
+                progress(finding)
 
-    def work(slot: int) -> None:
-        desk = _Desk(make_desktop, options, slot)
+    def work(desk: _Desk) -> None:
         try:
-            while not broken:
+            while not broken and not stopped.is_set():
                 try:
                     number, task = jobs.get_nowait()
                 except queue.Empty:
@@ -133,35 +138,63 @@ def run_gate(
         finally:
             desk.close()
 
+    desks = [
+        _Desk(make_desktop, options, slot, stopped) for slot in range(min(desktops, len(tasks)))
+    ]
     workers = [
-        threading.Thread(target=work, args=(slot,), name=f"qa-{slot}", daemon=True)
-        for slot in range(min(desktops, len(tasks)))
+        threading.Thread(target=work, args=(desk,), name=f"qa-{slot}", daemon=True)
+        for slot, desk in enumerate(desks)
     ]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        stopped.set()
+        for desk in desks:
+            desk.kill()
+        until = time.monotonic() + STOP_S
+        for worker in workers:
+            worker.join(max(0.0, until - time.monotonic()))
+        raise
     if broken:
         raise broken[0]
-    return Report(tuple(f for number in sorted(found) for f in found[number]))
+    findings = tuple(f for number in sorted(found) for f in found[number])
+    return Report(findings, count_checks(tasks, gate))
+
+
+def count_checks(tasks: Sequence[SeededTask], gate: Gate) -> int:
+    return sum(len(gate.checks(task)) for task in tasks)
 
 
 class _Desk:
-    """A worker's desktop, made again after a failure."""
+    """A worker's desktop, made again after a failure, but not once the gate was stopped."""
 
-    def __init__(self, make: MakeDesktop, options: DesktopOptions, slot: int) -> None:
+    def __init__(
+        self, make: MakeDesktop, options: DesktopOptions, slot: int, stopped: threading.Event
+    ) -> None:
         self._make, self._options, self._slot = make, options, slot
+        self._stopped = stopped
         self._desktop: Desktop | None = None
 
     def desktop(self) -> Desktop:
         if self._desktop is None:
             self._desktop = self._make(self._options, self._slot)
+        if self._stopped.is_set():
+            raise EnvFailure("the gate was stopped")
         return self._desktop
 
+    def kill(self) -> None:
+        """Have the worker's call fail soon. From any thread."""
+        desktop: object = self._desktop
+        if isinstance(desktop, CanKill):
+            desktop.kill()
+
     def close(self) -> None:
-        if self._desktop is not None:
-            self._desktop.close()
-            self._desktop = None
+        desktop, self._desktop = self._desktop, None
+        if desktop is not None:
+            desktop.close()
 
 
 def _examine(task: SeededTask, gate: Gate, desk: _Desk) -> Iterator[Finding]:

@@ -30,11 +30,17 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Report:
     findings: tuple[Finding, ...]
+    total: int
+    """Checks that were to be made; of an interrupted gate more than there are findings."""
+
+    @property
+    def complete(self) -> bool:
+        return len(self.findings) == self.total
 
     @property
     def exit_code(self) -> int:
-        """0: all passed; 1: a check failed; 2: a check could not be made, or there was none."""
-        if not self.findings or any(f.error for f in self.findings):
+        """0: all passed; 1: a check failed; 2: a check was not or could not be made."""
+        if not self.findings or not self.complete or any(f.error for f in self.findings):
             return 2
         return 0 if all(f.passed for f in self.findings) else 1
 
@@ -43,6 +49,7 @@ class Report:
         text = json.dumps(
             {
                 "schema": SCHEMA,
+                "complete": self.complete,
                 "exit_code": self.exit_code,
                 "findings": [asdict(finding) for finding in self.findings],
             },

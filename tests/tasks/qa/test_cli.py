@@ -166,6 +166,30 @@ def test_a_task_that_can_be_fooled_ends_in_1_and_a_broken_one_in_2(place: Place)
     assert "no-such-program" in out
 
 
+@pytest.mark.desktop
+def test_an_interrupted_gate_leaves_its_report(place: Place, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "legato.tasks", "qa", "settings_tabs", "--variants", "1"]
+    process = subprocess.Popen(
+        [*command, "--report", str(report)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(REPO)},
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    process.terminate()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    found = re.fullmatch(r"(\d+) of (\d+) checks, 0 failed, .* min: settings_tabs 0\n", first)
+    assert found is not None, first
+    told = json.loads(report.read_text())
+    assert told["complete"] is False
+    assert int(found[1]) <= len(told["findings"]) < int(found[2])
+    assert f"INCOMPLETE: interrupted after {len(told['findings'])} of {found[2]} checks" in out
+
+
 def test_a_package_that_does_not_load_is_named(place: Place) -> None:
     install(place, "import nothing_like_it")
     code, _, shown = place.run("legato.tasks", "list")

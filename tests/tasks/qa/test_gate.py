@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import signal
 import textwrap
 import threading
 import time
@@ -19,7 +20,7 @@ from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import DesktopOptions, Machine
 from legato.errors import ConfigError, EnvFailure
 from legato.tasks import load_task
-from legato.tasks.qa import Finding, Gate, Report, run_gate
+from legato.tasks.qa import Finding, Gate, Report, Tally, run_gate
 from legato.tasks.qa.attacks import ATTACKS
 from tests.tasks.qa.paper import SAVED, Note, PaperDesktop
 
@@ -224,11 +225,11 @@ def test_the_short_form_leaves_no_agent_and_no_attacker_out_in_turn() -> None:
 def test_the_report_says_all_of_it_as_json_and_as_one_line_a_check(tmp_path: Path) -> None:
     good = Finding("note", 0, "a", True, "", 1.5)
     bad = Finding("note", 1, "a", False, "it earned 1: [red]all[/red]", 2.0)
-    report = Report((good, bad))
+    report = Report((good, bad), 2)
     report.write(tmp_path / "report.json")
     told = json.loads((tmp_path / "report.json").read_text())
     assert told["schema"] == "legato.qa/v0"
-    assert told["exit_code"] == 1
+    assert (told["exit_code"], told["complete"]) == (1, True)
     keys = {"task", "seed", "check", "passed", "detail", "seconds", "error"}
     assert [set(finding) for finding in told["findings"]] == [keys, keys]
     assert told["findings"][1]["detail"] == bad.detail
@@ -250,4 +251,77 @@ def test_the_report_says_all_of_it_as_json_and_as_one_line_a_check(tmp_path: Pat
 )
 def test_the_exit_code(findings: list[tuple[bool, bool]], code: int) -> None:
     made = [Finding("t", 0, "c", passed, "", 0.0, error) for passed, error in findings]
-    assert Report(tuple(made)).exit_code == code
+    assert Report(tuple(made), len(made)).exit_code == code
+
+
+class Killable(PaperDesktop):
+    """Its machine can be taken away while something hangs on it."""
+
+    def __init__(self, options: DesktopOptions, slot: int) -> None:
+        super().__init__(options, slot)
+        self.gone = threading.Event()
+
+    def kill(self) -> None:
+        self.gone.set()
+
+    def close(self) -> None:
+        super().close()
+        closed.append(self)
+
+
+closed: list[Killable] = []
+
+
+def test_an_interrupt_keeps_what_was_found_and_closes_the_desktops(
+    judged: Callable[[str], Path],
+) -> None:
+    made: list[Killable] = []
+    closed.clear()
+
+    def make(options: DesktopOptions, slot: int) -> Killable:
+        made.append(Killable(options, slot))
+        return made[-1]
+
+    @dataclass(frozen=True)
+    class Hanging(Note):
+        """Its third set-up ends only with its desktop."""
+
+        def setup(self, machine: Machine) -> None:
+            super().setup(machine)
+            if len(ticks) == 2:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                assert made[0].gone.wait(60.0)
+                raise EnvFailure("the desktop was killed")
+
+    ticks: list[Finding] = []
+    task = Hanging(3, "t", verifier=judged(SOUND))
+    with pytest.raises(KeyboardInterrupt):
+        run_gate([task], make, progress=ticks.append)
+    assert [f.check for f in ticks] == [name for name, _ in Gate().checks(task)][:2]
+    assert all(finding.passed for finding in ticks)
+    assert closed == made
+    assert not [t for t in threading.enumerate() if t.name.startswith("qa-")]
+
+
+def test_a_long_gate_tells_now_and_then_how_far_it_is_and_keeps_the_report_up(
+    tmp_path: Path,
+) -> None:
+    now, lines = 0.0, []
+    path = tmp_path / "report.json"
+    tally = Tally(4, lines.append, path, clock=lambda: now)
+    good = Finding("note", 0, "a", True, "", 1.5)
+    now = 9.0
+    tally.add(good)
+    assert (lines, path.exists()) == ([], False)
+    now = 12.0
+    tally.add(Finding("note", 1, "a", False, "it earned 1", 2.0))
+    assert lines == ["note 1: a: it earned 1", "2 of 4 checks, 1 failed, 0.2 min: note 1"]
+    told = json.loads(path.read_text())
+    assert (told["complete"], told["exit_code"], len(told["findings"])) == (False, 2, 2)
+    now = 13.0
+    tally.add(good)
+    assert len(lines) == 2
+    tally.add(good)
+    assert lines[2:] == ["4 of 4 checks, 1 failed, 0.2 min: note 0"]
+    told = json.loads(path.read_text())
+    assert (told["complete"], told["exit_code"], len(told["findings"])) == (True, 1, 4)
