@@ -20,7 +20,7 @@ REPLY_S = 5.0
 
 _XWD = struct.Struct(">25I")
 # Of the X protocol, version 11: the greeting of a client without authorization, three requests.
-_HELLO = struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0)
+HELLO = struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0)
 _GRAB_SERVER, _UNGRAB_SERVER, _GET_INPUT_FOCUS = (
     struct.pack("<BxH", code, 1) for code in (36, 37, 43)
 )
@@ -47,7 +47,7 @@ class Frames:
         self._x.settimeout(REPLY_S)
         try:
             self._x.connect(server)
-            self._x.sendall(_HELLO)
+            self._x.sendall(HELLO)
             head = self._receive(8)
             if head[0] != _REPLY:
                 raise RuntimeError("the X server refused the guest program")

@@ -200,6 +200,11 @@ class Processes:
         for pid in keep:
             os.kill(pid, signal.SIGCONT)
 
+    def thaw(self) -> None:
+        """Let every stopped process go on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGCONT)
+
     def _spawn(
         self,
         argv: Sequence[str],

@@ -18,6 +18,9 @@ from .processes import NotClean, Processes
 from .relay import HeldServer, Relay
 
 KILL_S = 5.0
+ANSWER_S, THAWED_S, GRABBED_S = 0.5, 0.05, 10.0
+"""An X server that takes longer to answer may be held by a program that was stopped; how long that
+one then has to let go of it; and for how long this is repeated. In seconds."""
 FLUSH_S = 3.0
 """How long an answer to a request from before a freeze is waited for, in seconds."""
 
@@ -272,8 +275,19 @@ class Guest:
         return Reply()
 
     def handle_freeze(self, _: Request) -> Reply:
-        """Stop the agent's programs; what they had asked of servers outside is answered first."""
-        self._processes.freeze(keep=self._session.serving)
+        """Stop the agent's programs; what they had asked of servers outside is answered first.
+
+        None is stopped while it has the X server for itself: there no one would be heard again.
+        """
+        until = time.monotonic() + GRABBED_S
+        while True:
+            self._processes.freeze(keep=self._session.serving)
+            if self._session.answers(ANSWER_S):
+                break
+            if time.monotonic() > until:
+                raise NotClean("the X server does not answer once the agent's programs are stopped")
+            self._processes.thaw()
+            time.sleep(THAWED_S)
         until = time.monotonic() + FLUSH_S
         for relay in self._relays:
             relay.flush(until)

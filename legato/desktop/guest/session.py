@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import view
+from .frames import HELLO
 from .processes import Process, Processes
 
 DISPLAY = ":0"
@@ -78,6 +79,22 @@ class Session:
     @property
     def x_pid(self) -> list[int]:
         return [self._x.pid] if self._x is not None and self._x.exit_code is None else []
+
+    def answers(self, timeout: float) -> bool:
+        """Whether the X server, if there is one, lets a new client in within ``timeout`` s.
+
+        It does not while another client has it for itself (``XGrabServer``).
+        """
+        if not self.x_pid:
+            return True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(timeout)
+            try:
+                client.connect(X_SOCKET)
+                client.sendall(HELLO)
+                return bool(client.recv(1))
+            except OSError:
+                return False
 
     def inside(self, argv: Sequence[str]) -> list[str]:
         """The command line that runs ``argv``, its program named by full path, in the view."""
