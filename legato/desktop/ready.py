@@ -210,22 +210,25 @@ class Settling:
 
     def _sample(self, now: float, *, processes: bool) -> None:
         # Both ends of ``idle_s`` are sampled, so that neither an answer that just came in (its
-        # page is about to be drawn) nor work that just began is taken for rest.
-        self._sampled_at = now
-        if self._signals.pending_requests():
+        # page is about to be drawn) nor work that just began is taken for rest. On a loaded machine
+        # asking takes a while: what was asked counts from the answer on.
+        pending = self._signals.pending_requests()
+        self._sampled_at = asked = self._clock()
+        if pending:
             self._clear_since = None
         elif self._clear_since is None:
-            self._clear_since = now
+            self._clear_since = asked
         if not processes:
             return
         busy = self._signals.busy_seconds()
+        self._sampled_at = asked = self._clock()
         if self._busy is None:
-            self._idle_since = now
+            self._idle_since = asked
         else:
             then, before = self._busy
             if abs(busy - before) > self._rules.busy_share * (now - then):
-                self._idle_since = now
-        self._busy = (now, busy)
+                self._idle_since = asked
+        self._busy = (asked, busy)
 
     def _lasts(self, since: float | None, now: float) -> bool:
         return since is not None and now - since >= self._rules.idle_s

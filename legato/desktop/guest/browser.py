@@ -16,16 +16,9 @@ Runs inside the sandbox under the system's own Python: standard library only.
 """
 
 import collections
-import json
-import os
-import re
-import shutil
-import signal
-import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,16 +32,12 @@ POLL_WINDOW_S = 5.0
 MEMORY = 256
 """Addresses remembered per browser, oldest forgotten first."""
 
-PROGRAMS = frozenset(
-    {"chromium", "chromium-browser", "chrome", "google-chrome", "google-chrome-stable"}
-)
 UNENDING = frozenset({"EventSource", "WebSocket", "Media", "Ping", "CSPViolationReport"})
 """Resource types that are open as long as the page likes, or that no one waits for."""
 FETCHED = frozenset({"XHR", "Fetch"})
 """Resource types a script can ask for in a loop."""
 
 Message = dict[str, Any]
-_METHOD = re.compile(rb'\{"method":"([A-Za-z.]+)"')
 
 
 @dataclass
@@ -110,7 +99,7 @@ class PageLoads:
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message from the browser; returns the commands to send in answer."""
-        handler = _HANDLERS.get(message.get("method", ""))
+        handler = HANDLERS.get(message.get("method", ""))
         with self._lock:
             if (tab := self._held_tabs.pop(message.get("id", 0), None)) is not None:
                 return [self._command("Runtime.runIfWaitingForDebugger", tab)]
@@ -262,7 +251,7 @@ _KEEP_NOTHING: Message = {
 }
 """By default the browser would hold response bodies in memory for a debugger to read."""
 
-_HANDLERS: dict[str, Callable[[PageLoads, str, Message], list[Message] | None]] = {
+HANDLERS: dict[str, Callable[[PageLoads, str, Message], list[Message] | None]] = {
     "Target.attachedToTarget": PageLoads._attached,
     "Target.detachedFromTarget": PageLoads._detached,
     "Inspector.targetCrashed": PageLoads._crashed,
@@ -285,113 +274,3 @@ def _remember(memory: dict[str, Any], key: str, value: Any) -> None:
     memory[key] = value
     while len(memory) > MEMORY:
         del memory[next(iter(memory))]
-
-
-def is_browser(argv: Sequence[str], path: str | None = None) -> bool:
-    """Whether ``argv`` starts a browser that has a devtools pipe; ``path`` is its ``PATH``."""
-    found = shutil.which(argv[0], path=path)
-    names = {os.path.basename(argv[0])}
-    if found:
-        names.add(os.path.basename(os.path.realpath(found)))
-    return not names.isdisjoint(PROGRAMS)
-
-
-class Browsers:
-    """Starts browsers and sums up what their pages have in flight. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: list[PageLoads] = []
-
-    def start(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        log_fd: int,
-        within: Callable[[Sequence[str]], list[str]] = list,
-    ) -> int:
-        """Start a browser in a session of its own; returns its pid, which the caller reaps.
-
-        Its output goes to ``log_fd``. ``within`` turns its command line into the one to run.
-        Wrapper scripts hand the pipe on. A browser that only passes its URL to a running instance
-        closes its pipe as it exits; the running instance reports the page. Raises
-        ``FileNotFoundError`` if there is no such program.
-        """
-        flags = [] if _PIPE_FLAG in argv else [_PIPE_FLAG]
-        command = within([argv[0], *flags, *argv[1:]])
-        program = shutil.which(command[0], path=env.get("PATH"))
-        if program is None:
-            raise FileNotFoundError(f"no program {command[0]!r} on the desktop's PATH")
-        # A socket, not a pipe: whoever sees a pipe in /proc/<pid>/fd can open it anew.
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                pid = os.posix_spawn(
-                    program,
-                    command,
-                    dict(env),
-                    file_actions=[
-                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                        (os.POSIX_SPAWN_DUP2, log_fd, 1),
-                        (os.POSIX_SPAWN_DUP2, log_fd, 2),
-                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
-                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 4),
-                    ],
-                    setsid=True,
-                    setsigdef=_IGNORED_BY_PYTHON,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        loads = PageLoads()
-        with self._lock:
-            self._running.append(loads)
-        threading.Thread(
-            target=self._drain, args=(loads, ours), name=f"devtools-{pid}", daemon=True
-        ).start()
-        return pid
-
-    def in_flight(self) -> InFlight:
-        """What the pages of all running browsers have under way."""
-        with self._lock:
-            running = list(self._running)
-        counts = [loads.in_flight() for loads in running]
-        return InFlight(sum(c.awaited for c in counts), sum(c.background for c in counts))
-
-    def _drain(self, loads: PageLoads, pipe: socket.socket) -> None:
-        """Read until the browser is gone. The browser exits if this ever stops reading."""
-        try:
-            pipe.sendall(_encoded(loads.hello()))
-            rest = bytearray()
-            while chunk := pipe.recv(1 << 16):
-                rest += chunk
-                if b"\0" in chunk:
-                    *messages, rest = rest.split(b"\0")
-                    for raw in messages:
-                        pipe.sendall(_encoded(_answers(loads, raw)))
-        except ConnectionError:
-            pass  # the browser is gone with our last words unread
-        finally:
-            with self._lock:
-                self._running.remove(loads)
-            pipe.close()
-
-
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_PIPE_FLAG = "--remote-debugging-pipe"
-
-
-def _answers(loads: PageLoads, raw: bytearray) -> list[Message]:
-    method = _METHOD.match(raw)
-    if method and method[1].decode() not in _HANDLERS:
-        return []  # most events need no parsing
-    try:
-        return loads.handle(json.loads(raw))
-    except (ValueError, KeyError, TypeError) as e:
-        # One event that is not as the protocol says must not cost us all later ones.
-        print(f"devtools: ignored {bytes(raw[:200])!r}: {e!r}", file=sys.stderr, flush=True)
-        return []
-
-
-def _encoded(messages: list[Message]) -> bytes:
-    return b"".join(json.dumps(m, separators=(",", ":")).encode() + b"\0" for m in messages)

@@ -10,6 +10,7 @@ from legato.desktop.guest import enclosure, session
 MODULES = (
     "__init__",
     "browser",
+    "browsers",
     "busy",
     "enclosure",
     "files",

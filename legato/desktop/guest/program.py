@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from . import files, session, view
-from .browser import Browsers, is_browser
+from .browsers import Browsers, is_browser
 from .busy import BusyMeter
 from .frames import Frames
 from .launched import Episode, Launched

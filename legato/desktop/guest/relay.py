@@ -72,7 +72,11 @@ class Relay:
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def unanswered(self) -> int:
-        """Connections on which the client spoke last, and not long ago."""
+        """Connections on which the client spoke last, and not long ago.
+
+        What has been said by now is carried on first: this may be asked before the loop gets to it.
+        """
+        self._catch_up()
         now = time.monotonic()
         return sum(now - pair.asked_at < LONG_S for pair in self._pairs)
 
@@ -82,15 +86,18 @@ class Relay:
         Returns when every whole question has its answer, or at ``until`` (monotonic seconds): a
         question that was cut short never gets one.
         """
-        while select.select([self._listener], [], [], 0.0)[0]:
-            self._accept()
         while True:
-            for pair in list(self._pairs):
-                pair.carry()
+            self._catch_up()
             waiting = [pair.server for pair in self._pairs if pair.asked_at > -math.inf]
             left = until - time.monotonic()
             if not waiting or left <= 0 or not select.select(waiting, [], [], left)[0]:
                 return
+
+    def _catch_up(self) -> None:
+        while self._accept():
+            continue
+        for pair in list(self._pairs):
+            pair.carry()
 
     def close(self) -> None:
         self._selector.unregister(self._listener)
@@ -99,17 +106,19 @@ class Relay:
         for pair in list(self._pairs):
             pair.close()
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Take one client; ``False`` if none waits."""
         try:
             inside, _ = self._listener.accept()
         except OSError:
-            return  # the client gave up first
+            return False  # or it gave up first
         try:
             outside = self._server.connect()
         except OSError:
             inside.close()  # the server is gone: the page sees a closed connection
-            return
+            return True
         self._pairs.add(_Pair(self._selector, inside, outside, self._pairs))
+        return True
 
 
 class _Pair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -117,6 +118,9 @@ def run_gate(
     broken: list[BaseException] = []
     guard = threading.Lock()
     stopped = threading.Event()
+    ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+    """Waited for, and not the threads: after an interrupt Python 3.11 takes a thread that is being
+    joined for ended."""
 
     def note(number: int, finding: Finding) -> None:
         with guard:
@@ -137,6 +141,7 @@ def run_gate(
             broken.append(e)
         finally:
             desk.close()
+            ended.put(None)
 
     desks = [
         _Desk(make_desktop, options, slot, stopped) for slot in range(min(desktops, len(tasks)))
@@ -147,16 +152,19 @@ def run_gate(
     ]
     for worker in workers:
         worker.start()
+    left = len(workers)
     try:
-        for worker in workers:
-            worker.join()
+        while left:
+            ended.get()
+            left -= 1
     except KeyboardInterrupt:
         stopped.set()
         for desk in desks:
             desk.kill()
         until = time.monotonic() + STOP_S
-        for worker in workers:
-            worker.join(max(0.0, until - time.monotonic()))
+        with contextlib.suppress(queue.Empty):
+            for _ in range(left):
+                ended.get(timeout=max(0.0, until - time.monotonic()))
         raise
     if broken:
         raise broken[0]

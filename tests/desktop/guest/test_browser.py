@@ -18,11 +18,10 @@ from legato.desktop.guest.browser import (
     LONG_S,
     MEMORY,
     POLL_REPEATS,
-    Browsers,
     InFlight,
     PageLoads,
-    is_browser,
 )
+from legato.desktop.guest.browsers import Browsers, is_browser
 
 ROOT = "http://app.test"
 

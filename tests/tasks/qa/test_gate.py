@@ -300,7 +300,9 @@ def test_an_interrupt_keeps_what_was_found_and_closes_the_desktops(
     assert [f.check for f in ticks] == [name for name, _ in Gate().checks(task)][:2]
     assert all(finding.passed for finding in ticks)
     assert closed == made
-    assert not [t for t in threading.enumerate() if t.name.startswith("qa-")]
+    for worker in [t for t in threading.enumerate() if t.name.startswith("qa-")]:
+        worker.join(10.0)
+        assert not worker.is_alive()
 
 
 def test_a_long_gate_tells_now_and_then_how_far_it_is_and_keeps_the_report_up(
