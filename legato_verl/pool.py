@@ -90,6 +90,8 @@ class DesktopPool:
         self._owners: set[str] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
+        self._coming = 0
+        """Hosts that are being started in the place of lost ones."""
         self._gone = "the desktop pool is not open"
         self._deadlines = Deadlines()
         self._usage = [0.0, 0.0]
@@ -111,7 +113,7 @@ class DesktopPool:
     async def lease(self, name: str, owner: str, priority: Any) -> Answer:
         """``(host, slot, seconds waited)`` once there is a place and a clean desktop."""
         while True:
-            if not self._hosts:
+            if not self._hosts and not self._coming:
                 return Answer(error="env", said=self._gone, transient=False)
             wish = _Wish(owner, asyncio.get_running_loop().create_future())
             self._wishes[name] = wish
@@ -167,7 +169,7 @@ class DesktopPool:
         for name in list(self._wishes):
             await self.release(name)
         stats = await self.stats()
-        hosts, self._hosts = self._hosts, []
+        hosts, self._hosts, self._coming = self._hosts, [], 0
         self._gone = "the desktop pool is closed"
         for task in self._background:
             task.cancel()
@@ -235,8 +237,9 @@ class DesktopPool:
         host.leases.clear()
         alive = any(n["Alive"] and n["NodeID"] == host.node for n in ray.nodes())
         if alive and host.restarts < HOST_RESTARTS:
+            self._coming += 1
             self._spawn(self._restart(host))
-        elif not self._hosts:
+        else:
             self._disappoint()
 
     async def _restart(self, lost: _Host) -> None:
@@ -248,15 +251,19 @@ class DesktopPool:
                 await host.handle.open.remote()
         except (RayError, TimeoutError, Failure) as e:
             log.error("no new desktop host on node %s: %s", lost.node, e)
-            if not self._hosts:
-                self._disappoint()
+            self._coming -= 1
+            self._disappoint()
             return
         self._count()
+        self._coming -= 1
         self._hosts.append(host)
         self._spawn(self._watch_host(host))
         self._serve()
 
     def _disappoint(self) -> None:
+        """Let nobody wait for a desktop if there is no host any more, and none to come."""
+        if self._hosts or self._coming:
+            return
         for wish in self._wishes.values():
             if not wish.place.done():
                 wish.place.set_exception(EnvFailure(self._gone, transient=False))

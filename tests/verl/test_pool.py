@@ -176,6 +176,23 @@ def test_a_host_that_is_killed_costs_its_attempts_and_comes_back(pool: Any) -> N
     until(lambda: stats(pool)["leased"] == 0)
 
 
+def test_who_asks_while_the_only_host_is_started_anew_gets_a_desktop(pool: Any) -> None:
+    offer = opened(pool, 1)
+
+    async def lose_it() -> None:
+        desktops = ClusterDesktops(pool, "test", DESKTOP, offer)
+        held = await desktops.lease()
+        os.kill(await held._host.pid.remote(), signal.SIGKILL)
+        await asyncio.to_thread(until, lambda: stats(pool)["hosts"] == [])
+        held.release()
+        again = await desktops.lease()
+        await again.call("reset", lambda d: d.reset(TASK), LONG)
+        again.release()
+
+    asyncio.run(asyncio.wait_for(lose_it(), 2 * LONG))
+    until(lambda: stats(pool)["leased"] == 0)
+
+
 def test_a_node_that_disappears_leaves_the_others(cluster: Any, pool: Any) -> None:
     node = cluster.add_node(num_cpus=1, resources={RESOURCE: 4})
     until(lambda: sum(n["Resources"].get(RESOURCE, 0) for n in ray.nodes() if n["Alive"]) == 9)
