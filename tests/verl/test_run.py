@@ -1,8 +1,9 @@
 """Whole runs of verl's ``main_ppo``: real model server, real desktops, a real trainer.
 
 Three starts, each looked at by several tests. ``first``: the laptop recipe, three steps, the
-last of them with swapped screenshots. ``resumed``: goes on from its checkpoint, loses a worker, a
-desktop host and at last its model server. ``asynchronous``: rollouts go on while weights change.
+last of them with swapped screenshots. ``resumed``: goes on from its checkpoint, loses a group, a
+worker, a desktop host and at last its model server. ``asynchronous``: rollouts go on while weights
+change.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from legato.rl.record import read_records
 from legato.rl.schema import RolloutRecord
 from legato.view.gaps import read_gaps
 from legato.view.trackers import TAG
-from tools.verl_run import SWAPPED, VerlRun
+from tools.verl_run import MANAGER, SWAPPED, VerlRun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.desktop]
 
 LONG = 600.0
 STEPS = 3
 LOOK_S = 0.3
+ROBBED = f"{MANAGER}=tests.verl.robbed.RobbedManager"
 GAP = "legato/mismatch/mean"
 
 
@@ -232,7 +234,7 @@ def resumed(first: Seen, press_checkpoint: Path) -> Seen:
     def rob(running: VerlRun, step: int) -> None:
         match step - STEPS:
             case 1:
-                os.kill(victim(running, "ray::LegatoAgentLoopWorker"), signal.SIGKILL)
+                os.kill(victim(running, "ray::RobbedWorker"), signal.SIGKILL)
             case 2:
                 os.kill(victim(running, "ray::DesktopHost"), signal.SIGKILL)
             case 3:
@@ -245,6 +247,7 @@ def resumed(first: Seen, press_checkpoint: Path) -> Seen:
         "trainer.resume_mode=auto",
         "trainer.val_before_train=false",
         "algorithm.adv_estimator=legato",
+        ROBBED,
         step=rob,
     )
 
@@ -254,6 +257,12 @@ def test_it_goes_on_where_it_was(resumed: Seen) -> None:
     versions = sorted({int(r["policy"]["version"]) for r in resumed.records if r["status"] == "ok"})
     assert versions == list(range(versions[0], versions[0] + len(versions)))
     assert len(versions) > STEPS
+
+
+def test_a_group_without_a_verdict_is_replaced_by_another(resumed: Seen) -> None:
+    metrics = resumed.training[STEPS + 1]
+    assert metrics["legato/rollout/empty_groups"] == 1
+    assert metrics["legato/rollout/verdicts"] == 8
 
 
 def test_a_killed_worker_is_replaced(resumed: Seen) -> None:
