@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.desktop]
 LONG = 600.0
 STEPS = 3
 LOOK_S = 0.3
+WORKER = r"ray::(RobbedWorker|AgentLoopWorkerTQ)\b"
+"""Ray calls it by the class that defines what it is doing."""
 ROBBED = f"{MANAGER}=tests.verl.robbed.RobbedManager"
 GAP = "legato/mismatch/mean"
 
@@ -115,8 +117,8 @@ def look(seen: Seen) -> None:
 
 
 def victim(running: VerlRun, title: str) -> int:
-    """The one process of the run whose title begins so."""
-    (pid,) = [pid for pid, command in running.alive() if command.startswith(title)]
+    """The one process of the run whose title begins with this pattern."""
+    (pid,) = [pid for pid, command in running.alive() if re.match(title, command)]
     return pid
 
 
@@ -234,7 +236,7 @@ def resumed(first: Seen, press_checkpoint: Path) -> Seen:
     def rob(running: VerlRun, step: int) -> None:
         match step - STEPS:
             case 1:
-                os.kill(victim(running, "ray::RobbedWorker"), signal.SIGKILL)
+                os.kill(victim(running, WORKER), signal.SIGKILL)
             case 2:
                 os.kill(victim(running, "ray::DesktopHost"), signal.SIGKILL)
             case 3:
