@@ -22,6 +22,23 @@ class Place:
     wider: float
     taller: float
 
+    def on(self, screen: tuple[int, int], least: tuple[int, int]) -> tuple[int, int, int, int]:
+        """x, y, width and height in pixels of the inside of a window no smaller than ``least``.
+
+        Raises :class:`~legato.errors.EnvFailure` if the screen has no room for it.
+        """
+        room = (screen[0] - 2 * EDGE, screen[1] - PANEL - TITLE_BAR)
+        if room[0] < least[0] or room[1] < least[1]:
+            wanted = f"{least[0] + 2 * EDGE}x{least[1] + PANEL + TITLE_BAR}"
+            raise EnvFailure(
+                f"the window needs a screen of at least {wanted} pixels", transient=False
+            )
+        width = least[0] + round(self.wider * (room[0] - least[0]))
+        height = least[1] + round(self.taller * (room[1] - least[1]))
+        x = EDGE + round(self.across * (room[0] - width))
+        y = TITLE_BAR + round(self.down * (room[1] - height))
+        return x, y, width, height
+
 
 def draw_place(draw: Draw) -> Place:
     return Place(*(draw.below(101) / 100 for _ in range(4)))
@@ -39,18 +56,11 @@ def launch_placed(
 
     Raises :class:`~legato.errors.EnvFailure` if the screen has no room for it.
     """
-    room = (machine.screen[0] - 2 * EDGE, machine.screen[1] - PANEL - TITLE_BAR)
-    if room[0] < least[0] or room[1] < least[1]:
-        wanted = f"{least[0] + 2 * EDGE}x{least[1] + PANEL + TITLE_BAR}"
-        raise EnvFailure(f"{argv[0]} needs a screen of at least {wanted} pixels", transient=False)
+    where = place.on(machine.screen, least)
     known = {window.id for window in machine.windows()}
     machine.launch(argv, env=env)
     window = next((w for w in machine.windows() if w.id not in known), None)
     if window is None:
         raise EnvFailure(f"{argv[0]} closed its window at once")
-    width = least[0] + round(place.wider * (room[0] - least[0]))
-    height = least[1] + round(place.taller * (room[1] - least[1]))
-    x = EDGE + round(place.across * (room[0] - width))
-    y = TITLE_BAR + round(place.down * (room[1] - height))
-    machine.place_window(window.id, x, y, width, height)
+    machine.place_window(window.id, *where)
     return window

@@ -17,6 +17,7 @@ from legato.tasks import load_task, parse_tasks
 from legato.tasks.desktop_apps.edit_text import EditText
 from legato.tasks.desktop_basics.file_manager import FileManager
 from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
+from legato.tasks.place import Place
 from legato.tasks.seeded import SeededTask
 from legato.tasks.web.server import DO
 from legato.tasks.web.task import PORT
@@ -72,6 +73,24 @@ def without(drop: Callable[[AnyAction], bool]) -> Callable[[Iterable[AnyAction]]
 
 def is_key(*keys: str) -> Callable[[AnyAction], bool]:
     return lambda action: isinstance(action, Key) and action.key in keys
+
+
+@pytest.mark.parametrize("name", ["calc_sheet", "file_manager", "view_pictures"])
+def test_a_window_is_and_stays_where_the_seed_says(
+    name: str, desktop: LocalDesktop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs have places of their own in mind, some of them later."""
+    wanted: list[tuple[int, int, int, int]] = []
+    on = Place.on
+
+    def spied(self: Place, *room: tuple[int, int]) -> tuple[int, int, int, int]:
+        wanted.append(on(self, *room))
+        return wanted[-1]
+
+    monkeypatch.setattr(Place, "on", spied)
+    machine = start(desktop, load_task(name, 6))
+    (window,) = machine.windows()
+    assert (window.x, window.y, window.width, window.height) == wanted[-1]
 
 
 def edit_with(*kinds: str) -> EditText:

@@ -42,8 +42,13 @@ _PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <prop oor:name="LastCompatibilityCheckID" oor:op="fuse"><value>1</value></prop></item>
 <item oor:path="/org.openoffice.Setup/Product">
 <prop oor:name="ooSetupLastVersion" oor:op="fuse"><value>99.9</value></prop></item>
+<item oor:path="/org.openoffice.Setup/Office/Factories/org.openoffice.Setup:Factory\
+['com.sun.star.sheet.SpreadsheetDocument']">
+<prop oor:name="ooSetupFactoryWindowAttributes" oor:op="fuse"><value>{window}</value></prop></item>
 </oor:items>
 """
+"""Without a place of its own, ``x,y,width,height;state;``, LibreOffice makes its first window fill
+the screen, some time after it has shown it. State 1: none of the special ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,9 @@ class CalcSheet(SeededTask):
     def setup(self, machine: Machine) -> None:
         path = f"{machine.home}/{FOLDER}/{self.file}"
         machine.write_file(path, self.original())
-        machine.write_file(f"{machine.home}/{_PROFILE_FILE}", _PROFILE.encode())
+        where = ",".join(map(str, self._plan[3].on(machine.screen, _LEAST)))
+        profile = _PROFILE.format(window=f"{where};1;")
+        machine.write_file(f"{machine.home}/{_PROFILE_FILE}", profile.encode())
         launch_placed(
             machine,
             ["soffice", "--calc", "--norestore", "--nologo", path],
