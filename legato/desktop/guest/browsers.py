@@ -33,7 +33,7 @@ def is_browser(argv: Sequence[str], path: str | None = None) -> bool:
     return not names.isdisjoint(PROGRAMS)
 
 
-class _Running:
+class Running:
     """One browser and our end of its pipe."""
 
     def __init__(self, loads: PageLoads, pipe: socket.socket) -> None:
@@ -71,7 +71,7 @@ class Browsers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
 
     def start(
         self,
@@ -113,7 +113,7 @@ class Browsers:
             except BaseException:
                 ours.close()
                 raise
-        browser = _Running(PageLoads(), ours)
+        browser = Running(PageLoads(), ours)
         with self._lock:
             self._running.append(browser)
         threading.Thread(
@@ -128,7 +128,7 @@ class Browsers:
         counts = [browser.in_flight() for browser in running]
         return InFlight(sum(c.awaited for c in counts), sum(c.background for c in counts))
 
-    def _drain(self, browser: _Running) -> None:
+    def _drain(self, browser: Running) -> None:
         """Read until the browser is gone. The browser exits if this ever stops reading."""
         pipe = browser.pipe
         try:

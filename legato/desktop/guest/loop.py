@@ -81,7 +81,7 @@ class Loop:
             wait = None if next_due is None else max(0.0, next_due - now)
             for key, _ in self.selector.select(wait):
                 # An earlier one of this round may have closed it.
-                if self.selector.get_map().get(key.fileobj) is key:
+                if self.selector.get_map().get(key.fd) is key:
                     key.data()
 
     def _accept(self, listener: socket.socket) -> None:

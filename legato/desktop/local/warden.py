@@ -86,7 +86,7 @@ class Warden:
     def _turn(self, timeout: float | None) -> None:
         for key, _ in self._selector.select(timeout):
             # An earlier one of this round may have closed it.
-            if self._selector.get_map().get(key.fileobj) is key:
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
     def _end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import textwrap
 import time
@@ -21,7 +22,7 @@ from legato.desktop.guest.browser import (
     InFlight,
     PageLoads,
 )
-from legato.desktop.guest.browsers import Browsers, is_browser
+from legato.desktop.guest.browsers import Browsers, Running, is_browser
 
 ROOT = "http://app.test"
 
@@ -393,3 +394,18 @@ def test_no_such_browser(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="chromium"):
         Browsers().start(["chromium"], {"PATH": str(tmp_path)}, 2)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_news_that_nobody_has_read_yet_may_tell_of_a_request() -> None:
+    """The thread that reads may be waiting for a processor while another one asks."""
+    ours, theirs = socket.socketpair()
+    browser = Running(PageLoads(), ours)
+    with theirs:
+        assert browser.in_flight() == InFlight(0, 0)
+        theirs.sendall(b'{"method":"Network.unheardOf","params":{}}\0')
+        assert browser.in_flight() == InFlight(1, 0)
+        assert browser.read() == []
+        assert browser.in_flight() == InFlight(0, 0)
+    assert browser.read() is None
+    browser.close()
+    assert browser.in_flight() == InFlight(0, 0)

@@ -27,11 +27,11 @@ class Door:
         self._server.listen()
         path = os.open(directory / "server", os.O_PATH | os.O_CLOEXEC)
         with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
-        self.relay = Relay(self._selector, self._port, HeldServer(path))
+            self.address: tuple[str, int] = probe.getsockname()
+        self.relay = Relay(self._selector, self.address[1], HeldServer(path))
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
-        client = socket.create_connection(("127.0.0.1", self._port), timeout=5.0)
+        client = socket.create_connection(self.address, timeout=5.0)
         self.turn()
         server, _ = self._server.accept()
         return client, server
@@ -39,7 +39,7 @@ class Door:
     def turn(self) -> None:
         while ready := self._selector.select(0.2):
             for key, _ in ready:
-                if self._selector.get_map().get(key.fileobj) is key:
+                if self._selector.get_map().get(key.fd) is key:
                     key.data()
 
     def close(self) -> None:
@@ -65,6 +65,13 @@ def test_a_question_counts_until_it_is_answered(door: Door) -> None:
         server.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         door.turn()
         assert door.relay.unanswered() == 0
+
+
+def test_a_question_counts_before_the_loop_gets_to_it(door: Door) -> None:
+    with socket.create_connection(door.address, timeout=5.0) as client:
+        assert door.relay.unanswered() == 0
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert door.relay.unanswered() == 1
 
 
 def test_a_client_that_leaves_asks_nothing(door: Door) -> None:

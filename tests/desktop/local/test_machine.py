@@ -263,6 +263,38 @@ def test_a_freeze_ends_when_what_was_asked_before_is_answered(machine: Machine) 
         serving.join(30.0)
 
 
+GRAB = """
+import signal, socket, struct, time
+x = socket.socket(socket.AF_UNIX)
+x.connect("/tmp/.X11-unix/X0")
+x.sendall(struct.pack("<BxHHHHxx", 0x6C, 11, 0, 0, 0))
+head = x.recv(8, socket.MSG_WAITALL)
+x.recv(4 * struct.unpack_from("<H", head, 6)[0], socket.MSG_WAITALL)
+request = lambda code: x.sendall(struct.pack("<BxH", code, 1))
+signal.signal(signal.SIGCONT, lambda *_: request(37))  # UngrabServer
+request(36)  # GrabServer
+request(43)  # GetInputFocus, which has a reply
+x.recv(32, socket.MSG_WAITALL)
+open("grabbed", "w").close()
+while True:
+    time.sleep(1000)
+"""
+
+
+def test_a_program_that_has_the_server_for_itself_lets_go_before_it_is_stopped(
+    machine: Machine,
+) -> None:
+    """This one does when it is let go on; programs that open a window do by themselves."""
+    machine.launch(["python3", "-c", GRAB], wait_window=False)
+    deadline = time.monotonic() + 30
+    while machine.read_file("/home/user/grabbed") is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    machine.freeze()
+    assert machine.windows() == []
+    states = machine.run(["ps", "-C", "python3", "-o", "state=,args="]).stdout.split("\n")
+    assert [line[0] for line in states if "GrabServer" in line] == ["T"]
+
+
 def test_what_an_episode_owns_is_closed_last_first(desktop: LocalDesktop) -> None:
     closed: list[str] = []
 
