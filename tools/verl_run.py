@@ -73,6 +73,7 @@ class VerlRun:
         self.out.mkdir(parents=True, exist_ok=True)
         self._metrics.unlink(missing_ok=True)
         with self.log.open("ab") as log:
+            self._began = log.tell()
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", "--", *self._command],
                 stdin=subprocess.DEVNULL,
@@ -141,7 +142,7 @@ class VerlRun:
 
     def output(self) -> str:
         """All that it has printed so far."""
-        return self.log.read_text(errors="replace")
+        return self.log.read_bytes()[self._began :].decode(errors="replace")
 
     def tail(self, lines: int = 40) -> str:
         """The end of the output."""

@@ -298,7 +298,8 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory, press_checkpoint: Pat
         f"trainer.total_training_steps={STEPS}",
         "trainer.val_before_train=false",
         "legato.max_turns=4",
-        "data.max_response_length=96",
+        "data.max_prompt_length=128",
+        "data.max_response_length=192",
         "algorithm.adv_estimator=legato",
     )
 
