@@ -1,6 +1,6 @@
 """Does it learn under verl, too? Training reward at the end, against the control.
 
-    python tests/bench/bench_verl_learn.py [--seeds 0] [--steps 100] [--without-control]
+    python tests/bench/bench_verl_learn.py [--seeds 0] [--steps 60] [--without-control]
 
 The warm start, the task and the number of rollouts are those of ``tools/learn.py``, but the trainer
 is verl's ``main_ppo`` by the recipe ``buttons``. The control is the same run with the advantages
@@ -82,7 +82,7 @@ def learn(seed: int, out: Path, *, steps: int, shuffled: bool, more: tuple[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=100, help="32 rollouts and two updates each")
+    parser.add_argument("--steps", type=int, default=60, help="32 rollouts and two updates each")
     parser.add_argument("--without-control", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("overrides", nargs="*", help="of the recipe: data.train_batch_size=2 ...")
