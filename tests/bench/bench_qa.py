@@ -44,6 +44,8 @@ def main() -> None:
     failed = sum(not finding.passed for finding in report.findings)
     print(f"qa: checks on {len(names)} tasks x {VARIANTS} variants: {len(report.findings)}")
     print(f"qa: checks that failed: {failed} (bar 0)")
+    again = sum(bool(finding.retried) for finding in report.findings)
+    print(f"qa: checks made again because a desktop failed under them: {again}")
     print(f"qa: all of it on {DESKTOPS} desktops: {minutes:.1f} min")
 
 

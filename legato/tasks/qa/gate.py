@@ -209,23 +209,27 @@ def _examine(task: SeededTask, gate: Gate, desk: _Desk) -> Iterator[Finding]:
     variant = Variant(Stage(desk.desktop(), task))
     for name, check in gate.checks(task):
         began = time.monotonic()
-        wrong, failed = _made(check, variant, desk)
+        wrong, failed, retried = _made(check, variant, desk)
         seconds = time.monotonic() - began
-        yield Finding(task.name, task.seed, name, wrong is None, wrong or "", seconds, failed)
+        passed = wrong is None
+        yield Finding(task.name, task.seed, name, passed, wrong or "", seconds, failed, retried)
 
 
-def _made(check: Check, variant: Variant, desk: _Desk) -> tuple[str | None, bool]:
-    """What a check finds wrong, and whether that is only that it could not be made."""
+def _made(check: Check, variant: Variant, desk: _Desk) -> tuple[str | None, bool, str]:
+    """What a check finds wrong, whether that is only that it could not be made, and why it was
+    made again."""
+    wrong = ""
     for left in reversed(range(TRIES)):
+        retried = wrong
         try:
-            return check(variant), False
+            return check(variant), False, retried
         except Exception as e:  # a mistake of the task's own included: it is told
             wrong = f"{type(e).__name__}: {e}"
             desk.close()
             variant.stage.desktop = desk.desktop()
             if not left or not isinstance(e, LegatoError):
                 break
-    return wrong, True
+    return wrong, True, retried
 
 
 # --- the checks ----------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ class Finding:
     seconds: float
     error: bool = False
     """The check could not be made: a failure of ours, not of the task."""
+    retried: str = ""
+    """Why it was made once more: a desktop failed under it the first time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class Tally:
         self.findings.append(finding)
         if not finding.passed:
             self.say(f"{finding.task} {finding.seed}: {finding.check}: {finding.detail}")
+        if finding.retried:
+            self.say(f"{finding.task} {finding.seed}: {finding.check}: again: {finding.retried}")
         now = self.clock()
         if now - self._told < EVERY_S and len(self.findings) < self.total:
             return

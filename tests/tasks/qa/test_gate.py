@@ -230,7 +230,7 @@ def test_the_report_says_all_of_it_as_json_and_as_one_line_a_check(tmp_path: Pat
     told = json.loads((tmp_path / "report.json").read_text())
     assert told["schema"] == "legato.qa/v0"
     assert (told["exit_code"], told["complete"]) == (1, True)
-    keys = {"task", "seed", "check", "passed", "detail", "seconds", "error"}
+    keys = {"task", "seed", "check", "passed", "detail", "seconds", "error", "retried"}
     assert [set(finding) for finding in told["findings"]] == [keys, keys]
     assert told["findings"][1]["detail"] == bad.detail
     assert list(tmp_path.iterdir()) == [tmp_path / "report.json"]
@@ -327,3 +327,20 @@ def test_a_long_gate_tells_now_and_then_how_far_it_is_and_keeps_the_report_up(
     assert lines[2:] == ["4 of 4 checks, 1 failed, 0.2 min: note 0"]
     told = json.loads(path.read_text())
     assert (told["complete"], told["exit_code"], len(told["findings"])) == (True, 1, 4)
+
+
+def test_a_check_that_a_desktop_failed_under_is_made_again_and_says_so(
+    judged: Callable[[str], Path],
+) -> None:
+    failures = iter([EnvFailure("it was lost")])
+
+    class Unsteady(Note):
+        def setup(self, machine: Machine) -> None:
+            super().setup(machine)
+            for failure in failures:
+                raise failure
+
+    report = run_gate([Unsteady(3, "t", verifier=judged(SOUND))], PaperDesktop)
+    assert report.exit_code == 0
+    assert [f.retried for f in report.findings if f.retried] == ["EnvFailure: it was lost"]
+    assert report.findings[0].retried
