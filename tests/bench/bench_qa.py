@@ -42,8 +42,8 @@ def main() -> None:
     if not report.complete:
         sys.exit(f"interrupted after {len(report.findings)} of {report.total} checks")
     failed = sum(not finding.passed for finding in report.findings)
-    print(f"qa: checks on {len(names)} tasks x {VARIANTS} variants: {len(report.findings)}")
-    print(f"qa: checks that failed: {failed} (bar 0)")
+    print(f"qa: tasks x variants: {len(names)} x {VARIANTS}")
+    print(f"qa: checks that failed: {failed} of {len(report.findings)} (bar 0)")
     again = sum(bool(finding.retried) for finding in report.findings)
     print(f"qa: checks made again because a desktop failed under them: {again}")
     print(f"qa: all of it on {DESKTOPS} desktops: {minutes:.1f} min")
