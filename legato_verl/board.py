@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from legato.rl.board import Board
 
-ASK_S = 3.0
+ASK_S = 2.0
 """A worker that has not answered by then is shown without its desktops."""
 
 

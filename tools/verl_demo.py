@@ -77,23 +77,19 @@ def figures(run: VerlRun, steps: list[dict[str, Any]], seconds: float) -> Iterat
     yield Figure("from start to end", f"{seconds / 60:.1f} min", "<= 8 min", seconds <= 480)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("overrides", nargs="*", help="of the recipe: legato.desktops=8 ...")
-    args = parser.parse_args()
-    os.chdir(REPO)
+def demo(out: Path, overrides: list[str]) -> list[Figure]:
+    """Run it into ``out``. Raises ``RuntimeError`` with the end of its output if it fails."""
     print("Making a tiny model that presses any button (a few minutes, once)", flush=True)
     model = cached_press_warm_start()
-    out = Path(time.strftime("runs/verl-demo-%Y%m%d-%H%M%S"))
-    overrides = [
+    chosen = [
         f"actor_rollout_ref.model.path={model}",
         f"trainer.total_training_steps={STEPS}",
         SWAPPED,
-        *args.overrides,
+        *overrides,
     ]
     trained: list[dict[str, Any]] = []
     started = time.monotonic()
-    with VerlRun("verl/laptop", overrides, out) as run:
+    with VerlRun("verl/laptop", chosen, out) as run:
         print(f"Training; all that verl says goes to {out / 'output.log'}", flush=True)
         print(f"To watch it: python -m legato.rl view --live {out / 'rollouts'}", flush=True)
         for step, metrics in run.steps(LONGEST_S):
@@ -102,9 +98,21 @@ def main() -> int:
                 trained.append(metrics)
         code = run.wait(LONGEST_S)
     if code or len(trained) < 2:
-        print(run.tail(), file=sys.stderr)
-        return code or 1
-    found = list(figures(run, trained, time.monotonic() - started))
+        raise RuntimeError(f"the run ended with exit code {code}:\n{run.tail()}")
+    return list(figures(run, trained, time.monotonic() - started))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("overrides", nargs="*", help="of the recipe: legato.desktops=8 ...")
+    args = parser.parse_args()
+    os.chdir(REPO)
+    out = Path(time.strftime("runs/verl-demo-%Y%m%d-%H%M%S"))
+    try:
+        found = demo(out, args.overrides)
+    except RuntimeError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
     print("", *found, sep="\n", flush=True)
     profile = [sys.executable, "-m", "legato.rl", "profile", str(out / "rollouts")]
     print(f"\n$ {shlex.join(['python', *profile[1:]])}", flush=True)

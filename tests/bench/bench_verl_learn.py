@@ -101,10 +101,10 @@ def main() -> None:
                 more=tuple(args.overrides),
             )
             curves[kind], ends[shuffled] = learned.curve, learned.end
-            print(f"verl learn: {kind}, training reward at the end: {learned.end:.3f}")
+            print(f"verl learn: {kind}, training reward at the end: {learned.end:.3f} (bar none)")
             for when, share in zip(("before", "after"), learned.held_out, strict=False):
-                print(f"verl learn: {kind}, held-out success {when}: {share:.3f}")
-            print(f"verl learn: {kind}, rollouts: {learned.rollouts[-1]}")
+                print(f"verl learn: {kind}, held-out success {when}: {share:.3f} (bar none)")
+            print(f"verl learn: {kind}, rollouts: {learned.rollouts[-1]} (bar none)")
             print(f"verl learn: {kind}, minutes: {learned.seconds / 60:.1f} (bar <= 60)")
             draw_png(
                 out / "curves.png",
