@@ -1,4 +1,4 @@
-"""The figures of ``make verl-demo``: two steps of ``main_ppo``, and one with swapped screenshots."""
+"""The figures of ``make verl-demo``: steps of ``main_ppo``, the last with other screenshots."""
 
 from __future__ import annotations
 
