@@ -33,9 +33,8 @@ from legato.view.gaps import read_gaps
 from legato.view.trackers import TAG
 from tools.verl_run import MANAGER, SWAPPED, VerlRun
 
-pytestmark = [pytest.mark.vllm, pytest.mark.desktop]
-
 LONG = 600.0
+pytestmark = [pytest.mark.vllm, pytest.mark.desktop, pytest.mark.timeout(3 * LONG)]
 STEPS = 3
 LOOK_S = 0.3
 WORKER = r"ray::(RobbedWorker|AgentLoopWorkerTQ)\b"
