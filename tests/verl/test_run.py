@@ -321,6 +321,7 @@ def test_each_step_has_the_weights_that_it_was_sampled_with(asynchronous: Seen) 
 
 def test_a_row_that_gets_too_long_ends_its_rollout(asynchronous: Seen) -> None:
     cut = [r for r in asynchronous.records if r["truncated_by"] == "context"]
-    assert cut
-    assert all(r["status"] == "truncated" and r["reward"] is not None for r in cut)
+    assert {r["status"] for r in cut} <= {"truncated", "surplus"}
+    assert any(r["status"] == "truncated" for r in cut)
+    assert all(r["reward"] is not None for r in cut)
     assert max(m["legato/rollout/too_long"] for m in asynchronous.training.values()) > 0
