@@ -20,6 +20,7 @@ from .frames import HELLO
 from .processes import Process, Processes
 
 DISPLAY = ":0"
+WM = "the window manager"
 X_SOCKET = f"/tmp/.X11-unix/X{DISPLAY[1:]}"
 PRIVATE = "/run/desk"
 """Directory of the session's own files (screen memory, start signal)."""
@@ -63,7 +64,11 @@ class Session:
 
     def ended(self) -> list[str]:
         """Names of the session's own programs that ended. No agent has a way to end them."""
-        return [name for name, part in self._parts.items() if part.exit_code is not None]
+        gone = [name for name, part in self._parts.items() if part.exit_code is not None]
+        # bubblewrap takes a moment to follow the window manager in it
+        if self._wm is not None and WM not in gone and not _runs(self._wm_pid):
+            gone.append(WM)
+        return gone
 
     @property
     def serving(self) -> list[int]:
@@ -133,7 +138,7 @@ class Session:
             panel = self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
             self._parts |= {"the X server": self._x, "the panel": panel}
             if self._wm is not None:
-                self._parts["the window manager"] = self._wm
+                self._parts[WM] = self._wm
         except BaseException:
             os.close(memory)
             raise
@@ -271,3 +276,12 @@ def chromium_defaults() -> str:
     Debian's start script reads that directory.
     """
     return f'export CHROMIUM_FLAGS="$CHROMIUM_FLAGS {" ".join(BROWSER_FLAGS)}"\n'
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there, and no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
