@@ -134,11 +134,11 @@ class VerlRun:
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (folder / "environ").read_bytes().split(b"\0")
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
             except OSError:
                 continue
             if mark in environment and command:
-                yield int(folder.name), command.strip()
+                yield int(folder.name), command.decode(errors="replace").strip()
 
     def output(self) -> str:
         """All that it has printed so far."""

@@ -24,6 +24,8 @@ TAIL = 4096
 """Bytes kept of the last output of a launched program, for its error message."""
 FREEZE_S = 5.0
 """Longest that stopping every process may take, in seconds."""
+ENDED = (b"Z", b"X")
+"""States of a process that is over, whether or not its parent knows."""
 SPARE_PROCESSES = 64
 """Left to the guest program when the agent has used up its own."""
 
@@ -299,14 +301,18 @@ def _running() -> list[int]:
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
-        try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                state = file.read().rpartition(b")")[2].split()[0]
-        except OSError:
-            continue  # ended meanwhile
-        if state not in (b"T", b"t", b"Z", b"X"):
+        if state_of(int(entry)) not in (*ENDED, b"T", b"t"):
             found.append(int(entry))
     return found
+
+
+def state_of(pid: int) -> bytes:
+    """The letter of proc(5) for what a process is doing; ``X`` also if it is there no more."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b"X"
 
 
 def _bound_processes(limit: int) -> int | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import view
 from .frames import HELLO
-from .processes import Process, Processes
+from .processes import ENDED, Process, Processes, state_of
 
 DISPLAY = ":0"
 WM = "the window manager"
@@ -66,7 +66,7 @@ class Session:
         """Names of the session's own programs that ended. No agent has a way to end them."""
         gone = [name for name, part in self._parts.items() if part.exit_code is not None]
         # bubblewrap takes a moment to follow the window manager in it
-        if self._wm is not None and WM not in gone and not _runs(self._wm_pid):
+        if self._wm is not None and WM not in gone and state_of(self._wm_pid) in ENDED:
             gone.append(WM)
         return gone
 
@@ -276,12 +276,3 @@ def chromium_defaults() -> str:
     Debian's start script reads that directory.
     """
     return f'export CHROMIUM_FLAGS="$CHROMIUM_FLAGS {" ".join(BROWSER_FLAGS)}"\n'
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process is there, and no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
