@@ -35,6 +35,7 @@ def settings(place: Path) -> Settings:
         max_inflight=None,
         record_dir=place / "rollouts",
         seed=None,
+        sheet_steps=0,
     )
 
 
