@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from legato.errors import ConfigError
 from legato.rl.harness import make_harness
+from legato.rl.manifest import agree
 from legato_verl.loop_names import LOOP, MANAGER
 from legato_verl.settings import ESTIMATOR, ESTIMATORS, Settings, read_settings
 from legato_verl.tasks import name_tasks
+
+MODES = ("sync", "colocate_async")
 
 
 class BeforeTheRun(Callback):
@@ -22,7 +26,8 @@ class BeforeTheRun(Callback):
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
         """A wrong config ends the program with one line and exit code 2."""
         try:
-            check(config)
+            settings = check(config)
+            check_record(config, settings)
             check_model(config)
         except ConfigError as e:
             # Hydra turns an exception of a callback into a warning, and goes on
@@ -54,6 +59,7 @@ def check(config: DictConfig) -> Settings:
         image_max=settings.harness.image_max,
         **settings.harness.options,
     )
+    _check_mode(config)
     _check_group(config, settings)
     _check_distribution(config)
     for files in (config.data.train_files, config.data.val_files):
@@ -65,6 +71,25 @@ def check(config: DictConfig) -> Settings:
             infeasible=settings.rollout.infeasible,
         )
     return settings
+
+
+def check_record(config: DictConfig, settings: Settings) -> None:
+    """Raise :class:`~legato.errors.ConfigError` if rollouts of another run would be mixed in."""
+    for validation in (False, True):
+        place = settings.record_of(validation=validation)
+        if not (place / "run.json").exists():
+            continue
+        if str(config.trainer.resume_mode) == "disable" and _holds_rollouts(place):
+            raise ConfigError(
+                f"{place} holds the rollouts of an earlier run, and trainer.resume_mode=disable "
+                "begins another: choose a new trainer.default_local_dir, or remove that directory"
+            )
+        agree(place, settings.manifest(validation=validation))
+
+
+def _holds_rollouts(place: Path) -> bool:
+    records = place / "rollouts.jsonl"
+    return records.exists() and records.stat().st_size > 0
 
 
 def check_model(config: DictConfig) -> None:
@@ -93,6 +118,21 @@ def check_model(config: DictConfig) -> None:
             f"actor_rollout_ref.model.path: {path!r} has no image processor ({why}): copy "
             "preprocessor_config.json and processor_config.json of the original model into it, "
             "and see that torchvision is installed"
+        )
+
+
+def _check_mode(config: DictConfig) -> None:
+    mode = str(config.trainer.v1.trainer_mode)
+    if mode not in MODES:
+        raise ConfigError(
+            f"trainer.v1.trainer_mode={mode}: rollouts on desktops run under {' or '.join(MODES)}"
+        )
+    rollout = config.actor_rollout_ref.rollout
+    server = None if OmegaConf.is_missing(rollout, "name") else rollout.name
+    if server not in (None, "vllm"):  # verl tells itself when there is none
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name={server}: what the server must never sample, and "
+            "whether it lives, is known of vllm alone"
         )
 
 

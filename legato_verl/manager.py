@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils.tensordict_utils import get_non_tensor_data
 
@@ -48,33 +52,50 @@ class LegatoAgentLoopManager(AgentLoopManagerTQ):
         self.settings = read_settings(config)
         self.recorder = recorder_actor(self.settings)
         self.pool = pool_actor()
-        self._sent: list[_Sent] = []
-        self._deaths = 0
+        self._prepare()
         trainer.extend()
 
+    def _prepare(self) -> None:
+        self._sent: list[_Sent] = []
+        self._deaths = 0
+        self._dealing = threading.Lock()  # the trainer's thread deals, the watch replaces
+
     async def _init_agent_loop_workers(self) -> None:
-        await self.recorder.open.remote()
-        await self.pool.open.remote(self.settings.desktop, self.settings.rollout.desktops)
+        async with asyncio.timeout(CALL_S):
+            await self.recorder.open.remote()
+            await self.pool.open.remote(self.settings.desktop, self.settings.rollout.desktops)
         await super()._init_agent_loop_workers()
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Deal the prompts out; returns when the workers have begun."""
+        """Deal the prompts out; returns when the workers have begun.
+
+        Those of a worker that dies meanwhile are left to :meth:`replace`.
+        """
         partition = "val" if get_non_tensor_data(prompts, "validate", False) else "train"
-        self._sent = [sent for sent in self._sent if self._open(sent)]
-        self._announce(prompts, partition)
-        chunks = prompts.chunk(len(self.agent_loop_workers))
-        fresh = [_Sent(number, chunk, partition) for number, chunk in enumerate(chunks)]
-        self._sent += fresh
-        ray.get([self._send(sent) for sent in fresh], timeout=CALL_S)
+        with self._dealing:
+            self._sent = [sent for sent in self._sent if self._open(sent)]
+            self._announce(prompts, partition)
+            chunks = prompts.chunk(len(self.agent_loop_workers))
+            fresh = [_Sent(number, chunk, partition) for number, chunk in enumerate(chunks)]
+            self._sent += fresh
+            begun = [self._send(sent) for sent in fresh]
+        for call in begun:
+            with contextlib.suppress(RayActorError):
+                ray.get(call, timeout=CALL_S)
 
     def replace(self, number: int) -> None:
         """Start another worker in the place of one that died, and give it the unfinished prompts.
 
-        Raises ``RuntimeError`` once too many have died.
+        If that one dies, too, it is to be replaced in turn. Raises ``RuntimeError`` once too many
+        have died.
         """
         self._deaths += 1
         if self._deaths > WORKER_RESTARTS:
             raise RuntimeError(f"{self._deaths} agent-loop workers died, the last was {number}")
+        with self._dealing, contextlib.suppress(RayActorError):
+            self._replace(number)
+
+    def _replace(self, number: int) -> None:
         worker = self.agent_loop_workers_class.options(num_cpus=0).remote(
             self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
         )

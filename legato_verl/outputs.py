@@ -31,12 +31,13 @@ def outputs_of(rollout: Rollout, advantage: float, vision: Vision) -> list[Agent
     ]
 
 
-def told(rollout: Rollout) -> dict[str, float]:
-    """What verl averages over a validation run, and dumps with a generation."""
+def told(rollout: Rollout) -> dict[str, float | str]:
+    """What verl averages over a validation run if it is a number, and dumps with a generation."""
     timing = rollout.timing
     return {
         "success": float((rollout.reward or 0.0) >= SUCCESS),
         "turns": float(len(rollout.steps)),
+        "status": str(rollout.status),
         "truncated": float(rollout.status is Status.TRUNCATED),
         "seconds": timing.total_s,
         **{

@@ -201,7 +201,7 @@ class DesktopPool:
             )
         for node, size in shares.items():
             self._hosts.append(self._start(node, size))
-        for found in await asyncio.gather(*(host.handle.open.remote() for host in self._hosts)):
+        for found in await asyncio.gather(*map(_opened, self._hosts)):
             self._deadlines = found
         for host in self._hosts:
             self._spawn(self._watch_host(host))
@@ -313,6 +313,20 @@ class DesktopPool:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+async def _opened(host: _Host) -> Deadlines:
+    """Raises ``EnvFailure`` if Ray does not start the host or the host not its desktops."""
+    try:
+        async with asyncio.timeout(OPEN_S):
+            found: Deadlines = await host.handle.open.remote()
+            return found
+    except TimeoutError:
+        raise EnvFailure(
+            f"node {host.node} did not start {host.size} desktops within {OPEN_S:g} s: does "
+            f"another program hold its resource {RESOURCE!r}? `ray status` tells",
+            transient=False,
+        ) from None
 
 
 def spread(wanted: int, offers: dict[str, int]) -> dict[str, int]:

@@ -37,6 +37,8 @@ WRITE_S = 300.0
 """Longest that one record may wait for the disk, behind others."""
 EMPTY_IN_A_ROW = 16
 """Groups without a row, one after another, upon which a run is given up."""
+UNTOLD = 4096
+"""Groups kept until the trainer asks for them; of some, gone stale, it never does."""
 
 Mode = Literal["train", "val"]
 
@@ -147,9 +149,11 @@ class Recorder:
             refills=news.refills,
             others=[r for r in tries if not any(r is k for k in kept)],
         )
-        self._groups[news.uid] = _Group(result, news.rows)
         self._board.group_ended(result)
         if mode == "train":
+            self._groups[news.uid] = _Group(result, news.rows)
+            while len(self._groups) > UNTOLD:
+                self._groups.pop(next(iter(self._groups)))
             self._empty = 0 if news.rows else self._empty + 1
             if self._empty >= EMPTY_IN_A_ROW:
                 said = next((r.error for r in tries if r.error), None)
@@ -205,9 +209,7 @@ class Recorder:
 
     def _run(self, mode: Mode) -> _Run:
         if mode not in self._runs:
-            place = self._settings.record_dir
-            if mode == "val":
-                place = place.with_name(f"{place.name}-val")
+            place = self._settings.record_of(validation=mode == "val")
             manifest = self._settings.manifest(validation=mode == "val")
             directory = RunDir.create_or_resume(place, manifest)
             self._runs[mode] = _Run(directory, {group for group, _ in directory.tries})

@@ -59,6 +59,11 @@ class Settings:
     sheet_steps: int
     """Steps between two contact sheets in the trackers; 0: none."""
 
+    def record_of(self, *, validation: bool) -> Path:
+        """Where training rollouts, or those of validation, are recorded."""
+        place = self.record_dir
+        return place.with_name(f"{place.name}-val") if validation else place
+
     @property
     def groups(self) -> GroupOptions:
         chosen = self.rollout
@@ -157,7 +162,13 @@ def read_settings(config: DictConfig) -> Settings:
     inflight = chosen.get("max_inflight")
     if inflight is not None:
         inflight = int(_number(chosen, "max_inflight", 1))
-        inflight = math.ceil(inflight / max(1, int(rollout.agent.num_workers)))
+        workers = max(1, int(rollout.agent.num_workers))
+        if inflight < workers:
+            raise ConfigError(
+                f"legato.max_inflight={inflight} is shared by {workers} agent-loop workers: set "
+                f"at least {workers}, or fewer actor_rollout_ref.rollout.agent.num_workers"
+            )
+        inflight //= workers
     desktop = build(DesktopConfig, chosen.get("desktop") or {}, "legato.desktop")
     if desktop.osworld_path:
         place = str(Path(desktop.osworld_path).expanduser().resolve())

@@ -54,10 +54,19 @@ def _fit(trainer: Any, original: Callable[..., Any], manager: Any) -> None:
         with Watch(manager, trainer._rollout_server_managers()):
             original(trainer, manager)
     finally:
-        trainer._sheets.close()
+        _close(trainer, manager)
+
+
+def _close(trainer: Any, manager: Any) -> None:
+    """Whatever fails at it, the rest is closed, too."""
+    try:
         stats = ray.get(manager.pool.close.remote(), timeout=CALL_S)
-        ray.get(manager.recorder.close.remote(), timeout=CALL_S)
         print(f"legato: desktops are closed; leases left: {stats['leased']}", flush=True)
+    finally:
+        try:
+            ray.get(manager.recorder.close.remote(), timeout=CALL_S)
+        finally:
+            trainer._sheets.close()
 
 
 def _compute_metrics(

@@ -67,9 +67,9 @@ class LegatoAgentLoopWorker(_Base):
         """Run the prompt's group and put its rows where the trainer finds them."""
         uid = prompt["uid"]
         mode: Mode = "val" if trajectory["validate"] else "train"
-        await tq.async_kv_put(key=uid, partition_id=mode, tag={"status": "running"})
         done = False
         try:
+            await tq.async_kv_put(key=uid, partition_id=mode, tag={"status": "running"})
             done = await self._group(prompt, sampling_params, mode)
         except LegatoError as e:
             log.error("group of prompt %s: %s", uid, e)
@@ -78,10 +78,17 @@ class LegatoAgentLoopWorker(_Base):
             log.exception("group of prompt %s", uid)
             await self._station.give_up(f"{type(e).__name__}: {e}")
         finally:  # verl would wait forever for a prompt without an end
-            await tq.async_kv_put(
-                key=uid, partition_id=mode, tag={"status": "finished" if done else "failure"}
-            )
-            await self._station.settled(uid)
+            await self._end(uid, mode, done)
+
+    async def _end(self, uid: str, mode: Mode, done: bool) -> None:
+        tag = {"status": "finished" if done else "failure"}
+        try:
+            await tq.async_kv_put(key=uid, partition_id=mode, tag=tag)
+        except Exception as e:  # whatever it is, the trainer will never learn of this prompt's end
+            log.exception("the end of prompt %s", uid)
+            await self._station.give_up(f"prompt {uid} could not be ended: {e!r}")
+            raise
+        await self._station.settled(uid)
 
     async def _group(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], mode: Mode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def test_every_attack_is_listed_with_the_test_that_performs_it() -> None:
         text=True,
         timeout=120,
         cwd=REPO,
+        env={**os.environ, "PYTEST_ADDOPTS": ""},
     )
     tests = [line for line in done.stdout.splitlines() if line.startswith(ATTACKS)]
     numbers = [re.findall(r"(?:test_|\[)(\d+[a-z]?)[_-]", test)[0] for test in tests]

@@ -12,9 +12,11 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from legato.errors import ConfigError
-from legato_verl.checks import BeforeTheRun, check, check_model
+from legato.rl.record import RunDir
+from legato_verl.checks import BeforeTheRun, check, check_model, check_record
 from legato_verl.search_path import recipe_dir
 from tests.conftest import CheckpointFactory
+from tests.rl.factories import make_rollout
 from tests.verl.composing import composed
 
 AGENT = "actor_rollout_ref.rollout.agent"
@@ -124,6 +126,9 @@ def test_every_suite_has_a_recipe_for_both_models(suite: str, model: str, harnes
         ("legato.min_group=5", "legato.min_group"),
         ("legato.oversample=250", "oversample"),
         ("legato.step_timeout=0", "legato.step_timeout"),
+        ("legato.max_inflight=1", "legato.max_inflight"),
+        ("trainer.v1.trainer_mode=separate_async", "trainer_mode"),
+        ("actor_rollout_ref.rollout.name=sglang", "rollout.name"),
         ("legato.desktop.width=1", "desktop.width"),
         ("+legato.desktop.wdith=1", "legato.desktop.wdith"),
         ("+legato.pool_size=4", "legato.pool_size"),
@@ -167,3 +172,19 @@ def test_a_wrong_config_ends_the_program_with_one_line(capsys: pytest.CaptureFix
         BeforeTheRun().on_job_start(ours("trainer.use_v1=False"))
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: trainer.use_v1=False")
+
+
+def test_rollouts_of_another_run_are_not_mixed_in(tmp_path: Path) -> None:
+    place = f"trainer.default_local_dir={tmp_path}"
+    anew, resumed = ours(place, "trainer.resume_mode=disable"), ours(place)
+    settings = check(anew)
+    check_record(anew, settings)
+    with RunDir.create_or_resume(settings.record_dir, settings.manifest(validation=False)) as run:
+        check_record(anew, settings)
+        run.append(make_rollout())
+    check_record(resumed, check(resumed))
+    with pytest.raises(ConfigError, match=r"resume_mode=disable.*choose a new"):
+        check_record(anew, settings)
+    other = ours(place, "legato.max_turns=3")
+    with pytest.raises(ConfigError, match="max_steps was 15, now 3"):
+        check_record(other, check(other))

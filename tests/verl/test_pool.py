@@ -18,6 +18,7 @@ from legato.desktop.fake import fake_tasks
 from legato.errors import ActionError, EnvFailure
 from legato.rl.config import DesktopConfig
 from legato.tasks import parse_tasks
+from legato_verl import pool as pool_module
 from legato_verl.desktops import ClusterDesktops, ClusterLease
 from legato_verl.pool import RESOURCE, DesktopPool, Offer, spread
 
@@ -206,3 +207,20 @@ def test_a_node_that_disappears_leaves_the_others(cluster: Any, pool: Any) -> No
             lease.release()
 
     asyncio.run(asyncio.wait_for(work_on(), LONG))
+
+
+class Hurried(DesktopPool):
+    """Its patience is a test's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pool_module.OPEN_S = 5.0
+
+
+def test_a_node_whose_desktops_another_program_holds_is_named(cluster: Any) -> None:
+    held = [ray.remote(Owner).options(num_cpus=0, resources={RESOURCE: n}).remote() for n in (3, 2)]
+    actor = ray.remote(Hurried).options(num_cpus=0, max_concurrency=1000).remote()
+    with pytest.raises(EnvFailure, match="ray status"):
+        ray.get(actor.open.remote(DESKTOP, 2), timeout=LONG)
+    for taken in (*held, actor):
+        ray.kill(taken)
