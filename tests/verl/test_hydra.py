@@ -21,7 +21,7 @@ from tests.verl.composing import composed
 
 AGENT = "actor_rollout_ref.rollout.agent"
 RECIPES = {path.stem for path in (recipe_dir() / "verl").glob("*.yaml")}
-BUILT_ON = {"cpu", "eight_gpus", "qwen3_vl_8b", "qwen3_5_9b"}
+BUILT_ON = {"cpu", "eight_gpus", "osworld", "qwen3_vl_8b", "qwen3_5_9b"}
 """These lack a model or tasks."""
 TASKS = ("data.train_files=buttons/press:train:8", "data.val_files=buttons/press:heldout:2")
 
@@ -73,7 +73,7 @@ def test_the_dataset_is_told_what_the_desktops_are() -> None:
     usual = ours().data.custom_cls
     assert (usual.environment, usual.infeasible) == (None, True)
     place = "+legato.desktop.options.environment=/opt/osworld"
-    told = composed("verl/osworld", place).data.custom_cls
+    told = composed("verl/osworld_qwen3_vl_8b", place).data.custom_cls
     assert (told.backend, told.environment, told.infeasible) == ("osworld", "/opt/osworld", False)
 
 
@@ -104,13 +104,14 @@ def test_recipes_pass_verls_own_check(name: str) -> None:
     assert settings.lengths.whole == config.actor_rollout_ref.rollout.max_model_len
 
 
-@pytest.mark.parametrize("suite", ["desktop_basics", "desktop_apps"])
+@pytest.mark.parametrize("suite", ["desktop_basics", "desktop_apps", "osworld"])
 @pytest.mark.parametrize(
     ("model", "harness"), [("qwen3_vl_8b", "qwen3_vl"), ("qwen3_5_9b", "qwen3_5")]
 )
 def test_every_suite_has_a_recipe_for_both_models(suite: str, model: str, harness: str) -> None:
     config = composed(f"verl/{suite}_{model}")
-    assert config.data.train_files.startswith(f"{suite}:train:")
+    tasks = "recipes/tasks/osworld.json" if suite == "osworld" else f"{suite}:train:"
+    assert config.data.train_files.startswith(tasks)
     assert config.legato.harness.name == harness
     assert config.trainer.n_gpus_per_node == 8
 
