@@ -28,16 +28,16 @@ _ITEMS = (
     *("Batteries", "Museum", "Fuel", "Notebooks", "Cable", "Flowers", "Toll", "Laundry"),
 )
 _KINDS = ("Food", "Office", "Other", "Travel")
+_LENGTHS = {"day": 10, "item": 60, "amount": 12}
+"""Most characters of what is typed, in the page's fields and for the server."""
 
 OPERATIONS: Operations = {
     "save": {
         "kind": "replace",
         "into": "lines",
         "fields": {
-            "day": {"kind": "text", "min": 1, "max": 10},
-            "item": {"kind": "text", "min": 1, "max": 60},
+            **{name: {"kind": "text", "min": 1, "max": most} for name, most in _LENGTHS.items()},
             "kind": {"kind": "choice", "options": _KINDS},
-            "amount": {"kind": "text", "min": 1, "max": 12},
         },
     }
 }
@@ -157,7 +157,10 @@ class ExpenseSheet(WebTask):
                 continue
             line = rest.pop()
             if kind == "amount":
-                changes.append(Change(kind, line, _amount(draw)))
+                amount = _amount(draw)
+                while amount == line.amount:
+                    amount = _amount(draw)
+                changes.append(Change(kind, line, amount))
             elif kind == "kind":
                 others = [k for k in _KINDS if k != line.kind]
                 changes.append(Change(kind, line, draw.choice(others)))
@@ -259,12 +262,17 @@ def _render(look: Look, secret: str) -> str:
         notice(look.status),
     ]
     cells = {n: [b.x, b.y, b.width, b.height] for n, b in look.cells.items()}
-    script = _SCRIPT.format(cells=script_value(cells), kinds=script_value(_KINDS), pitch=look.pitch)
+    script = _SCRIPT.format(
+        cells=script_value(cells),
+        kinds=script_value(_KINDS),
+        lengths=script_value(_LENGTHS),
+        pitch=look.pitch,
+    )
     return document(look.title, look.theme, parts, script, secret)
 
 
 _SCRIPT = """
-const cells = {cells}, kinds = {kinds}, texts = ["day", "item", "amount"];
+const cells = {cells}, kinds = {kinds}, lengths = {lengths}, texts = Object.keys(lengths);
 let lines = [];
 const at = (name, i) => {{
   const [x, y, w, h] = cells[name];
@@ -278,7 +286,8 @@ function draw() {{
   lines.forEach((line, i) => {{
     for (const name of texts) {{
       const e = make("input", at(name, i), null,
-        {{type: "text", maxLength: 60, spellcheck: false, autocomplete: "off", value: line[name]}});
+        {{type: "text", maxLength: lengths[name], spellcheck: false, autocomplete: "off",
+          value: line[name]}});
       e.oninput = () => {{ line[name] = e.value; touched(); }};
     }}
     const list = make("select", at("kind", i), null, {{autocomplete: "off"}});

@@ -26,7 +26,7 @@ Operations = Mapping[str, Mapping[str, Any]]
 
 
 class Rejected(ValueError):  # noqa: N818 - an answer, not a fault
-    """No page of the app sends this request."""
+    """The app cannot do this."""
 
 
 def apply(state: State, operations: Operations, request: Any) -> State:

@@ -94,7 +94,7 @@ button.now, button.strong {{ background: {accent}; color: #fff; }}
 <div id="drawn"></div>
 <script>
 const secret = {secret}, name = {name};
-let state = {state};
+let state = {state}, sending = false;
 const field = id => document.getElementById(id);
 const value = id => field(id).type === "checkbox" ? field(id).checked : field(id).value;
 const go = path => {{ location.assign(path); }};
@@ -110,7 +110,13 @@ function make(kind, style, text, extra) {{
   field("drawn").append(e);
   return e;
 }}
+// The second click of a double click: by then another row's button may stand there.
+document.addEventListener("click", e => {{
+  if (e.detail > 1 && e.target.closest("button")) e.stopPropagation();
+}}, true);
 async function send(request, done) {{
+  if (sending) return;
+  sending = true;
   try {{
     const answer = await fetch("{do}", {{method: "POST", body: JSON.stringify(request),
       headers: {{"Content-Type": "application/json", "X-Session": secret}}}});
@@ -119,7 +125,7 @@ async function send(request, done) {{
     render();
     mark();
     say(done);
-  }} catch (e) {{ say("Could not save"); }}
+  }} catch (e) {{ say("Could not save"); }} finally {{ sending = false; }}
 }}
 {script}
 render();

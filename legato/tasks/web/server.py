@@ -5,10 +5,11 @@ browser gets at it through a relayed port and has only what a web page can do. I
 specification as one JSON line from standard input, says ``ready`` on standard output, and ends
 when standard input closes.
 
-Every page view, operation and refused request is one JSON line in ``events.jsonl``, and the state
-after it is in ``state.json``, both on disk before the browser gets its answer. A request counts
-only if it carries the session's secret, which the page holds and no form can send, and comes as
-JSON from the page's own origin. Nothing depends on a clock or on chance.
+Every page view, operation and request that is turned down is one JSON line in ``events.jsonl``,
+and the state after it is in ``state.json``, both on disk before the browser gets its answer. A
+request counts only if it carries the session's secret, which the page holds and no form can send,
+and comes as JSON from the page's own origin: else it is ``refused``. One that does, and asks for
+what cannot be done (a row is gone), is ``invalid``. Nothing depends on a clock or on chance.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from legato.tasks.web.ops import Operations, Rejected, State, apply
 MAX_HEAD = 16 * 2**10
 MAX_BODY = 64 * 2**10
 MAX_EVENTS = 2_000
+MAX_LOG = 16 * 2**20
+"""Bytes of the log from which on nothing more is taken; one line, in which a byte may have become
+three, still fits after them into any file the server may write."""
 REQUEST_S = 60.0
 """Browsers open connections ahead of need; those that stay silent are closed."""
 DO = "/do"
@@ -51,9 +55,17 @@ class Spec:
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
     """The request is not one that the page makes."""
 
+    event = "refused"
+
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
+
+
+class Invalid(Refused):
+    """The page made it, and it cannot be done: of two windows, say, the other was first."""
+
+    event = "invalid"
 
 
 class App:
@@ -61,14 +73,14 @@ class App:
 
     def __init__(self, spec: Spec, log: int, saved: int) -> None:
         self._spec, self._log, self._saved = spec, log, saved
-        self._events = 0
+        self._events = self._logged = 0
         self._state = spec.state
         self._save()
 
     def answer(self, method: str, path: str, headers: Headers, body: bytes) -> tuple[int, str]:
         """Status and body for one request."""
         try:
-            if self._events >= MAX_EVENTS:
+            if self._events >= MAX_EVENTS or self._logged >= MAX_LOG:
                 raise Refused(429, "the log is full")
             if headers.get("host") != self._spec.host:
                 raise Refused(421, "wrong host")
@@ -82,7 +94,7 @@ class App:
             raise Refused(405, f"{method} {path[:80]}")
         except Refused as e:
             if e.status != 429:
-                self._note({"event": "refused", "why": str(e)})
+                self._note({"event": e.event, "why": str(e)})
             return e.status, str(e)
 
     def _page(self, path: str) -> str:
@@ -92,7 +104,7 @@ class App:
         try:
             state = apply(self._state, self._spec.operations, request)
         except Rejected as e:
-            raise Refused(400, str(e)) from None
+            raise Invalid(400, str(e)) from None
         self._note({"event": "do", "request": request})
         self._state = state
         self._save()
@@ -114,7 +126,8 @@ class App:
 
     def _note(self, event: dict[str, Any]) -> None:
         self._events += 1
-        os.write(self._log, json.dumps({"n": self._events, **event}).encode() + b"\n")
+        line = json.dumps({"n": self._events, **event}).encode() + b"\n"
+        self._logged += os.write(self._log, line)
         os.fsync(self._log)
 
     def _save(self) -> None:
