@@ -7,6 +7,7 @@ verifier process say which checks hold (:mod:`legato.tasks.verifier`).
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from legato.desktop.actions import AnyAction, Done
-from legato.desktop.contract import Machine, Score
-from legato.errors import FileTooLarge
+from legato.desktop.contract import Machine, Score, Window
+from legato.errors import EnvFailure, FileTooLarge
 from legato.tasks.planned import planned
 from legato.tasks.scoring import score_checks
 from legato.tasks.verifier import pack_bytes, run_judge
@@ -106,8 +107,23 @@ class SeededTask(ABC):
 
 
 def window_titles(machine: Machine) -> list[str]:
-    """Titles of the open windows, cut to 300 characters."""
-    return [window.title[:300] for window in machine.windows()]
+    """Titles of the open windows; of a long one the ends, by which programs tell what they are."""
+    return [shortened(window.title) for window in machine.windows()]
+
+
+def shortened(title: str) -> str:
+    """Its first and its last 150 characters, if it has more than 300."""
+    return title if len(title) <= 300 else f"{title[:150]}…{title[-150:]}"
+
+
+def close_if_it_can(machine: Machine, window: Window) -> None:
+    """Ask a window to close, as :meth:`SeededTask.settle` may.
+
+    One whose program does not even answer (the agent had it work out something endless) stays
+    open. That the machine is gone is told by whatever is asked of it next.
+    """
+    with contextlib.suppress(EnvFailure):
+        machine.close_window(window.id)
 
 
 def files_elsewhere(machine: Machine, *folders: str) -> list[str] | None:

@@ -230,6 +230,29 @@ def other_variant(task: Any, requests: list[Request]) -> list[Request]:
     return requests
 
 
+def one_by_one(task: Any, requests: list[Request]) -> list[Request]:
+    """Each article put into the cart as often as it is wanted, one at a time."""
+    *puts, order = requests
+    ones = [
+        {**put, "values": {**put["values"], "quantity": "1"}}
+        for put in puts
+        for _ in range(int(put["values"]["quantity"]))
+    ]
+    return [*ones, order]
+
+
+def test_articles_bought_one_by_one_are_as_good() -> None:
+    task = find("web_shop", lambda t: all(n != "1" for _, _, n in t.order.lines))
+    requests = one_by_one(task, requests_of(task))
+    assert len(requests) > len(requests_of(task))
+    assert judged(task, web_evidence(task, requests)).reward == 1.0
+    assert judged(task, web_evidence(task, [requests[0], *requests])).reward < 1.0
+
+
+def both_variants(task: Any, requests: list[Request]) -> list[Request]:
+    return [other_variant(task, copy.deepcopy(requests))[0], *requests]
+
+
 def other_delivery(task: Any, requests: list[Request]) -> list[Request]:
     now = task.order.delivery
     requests[-1]["values"]["delivery"] = next(d for d in task.shop.deliveries if d != now)
@@ -293,6 +316,7 @@ OF_APP: dict[str, dict[str, Mutation]] = {
         "another quantity": other_quantity,
         "another variant": other_variant,
         "another article too": other_article,
+        "another variant too": both_variants,
         "something left in the cart": left_in_cart,
         "ordered twice": ordered_twice,
     },
@@ -532,6 +556,120 @@ def test_a_changed_sheet_is_caught(how: str) -> None:
     assert judged(task, sheet_evidence(task, make_ods(name, rows))).reward == 1.0
     SHEET[how](task, rows)
     assert judged(task, sheet_evidence(task, make_ods(name, rows))).reward < 1.0
+
+
+TOTAL = "total goes here"
+
+
+def with_total(task: CalcSheet, total: str, row: Callable[[list[Any]], list[Any]] = list) -> bytes:
+    """The solved sheet, with this as the cell of the total; ``row`` changes its row."""
+    data = make_ods(task._plan[0], [*sheet_rows(task), row(["Total", "", TOTAL])])
+    plain = f'<t:table-cell o:value-type="string"><x:p>{TOTAL}</x:p></t:table-cell>'
+    return recontent(data, lambda content: content.replace(plain, total))
+
+
+def recontent(data: bytes, change: Callable[[str], str]) -> bytes:
+    """A spreadsheet with its contents changed as XML."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            part = old.read(name)
+            if name == "content.xml":
+                changed = change(part.decode())
+                assert changed != part.decode()
+                part = changed.encode()
+            new.writestr(name, part)
+    return out.getvalue()
+
+
+def formula(text: str) -> str:
+    return (
+        f'<t:table-cell t:formula="of:={text}" o:value-type="float" o:value="9">'
+        "<x:p>9</x:p></t:table-cell>"
+    )
+
+
+def totalled() -> tuple[CalcSheet, int]:
+    """A task that asks for a total, and the row of its last count, from 1."""
+    task: CalcSheet = find("calc_sheet", lambda t: any(c.kind == "total" for c in t.changes))
+    return task, len(sheet_rows(task))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        "SUM([.C2:.C{n}])",
+        "SUM([.$C$2:.$C${n}])",
+        "SUM([.C1:.C{n}])",
+        "SUM([.C{n}:.C2])",
+        "SUM([$'{sheet}'.C2:.C{n}])",
+        "SUM([.C2];[.C3:.C{n}])",
+    ],
+    ids=["plain", "absolute", "with the heading", "upwards", "with the sheet", "in two parts"],
+)
+def test_every_sum_of_all_counts_is_a_total(total: str) -> None:
+    task, last = totalled()
+    made = formula(total.format(n=last, sheet=task._plan[0]))
+    assert judged(task, sheet_evidence(task, with_total(task, made))).reward == 1.0
+
+
+NO_TOTAL = {
+    "a number": '<t:table-cell o:value-type="float" o:value="9"><x:p>9</x:p></t:table-cell>',
+    "the formula as text": (
+        '<t:table-cell o:value-type="string"><x:p>=SUM(C2:C9)</x:p></t:table-cell>'
+    ),
+    "one count missing": formula("SUM([.C3:.C{n}])"),
+    "the last count missing": formula("SUM([.C2:.C{m}])"),
+    "one count twice": formula("SUM([.C2:.C{n}];[.C3])"),
+    "another column": formula("SUM([.B2:.B{n}])"),
+    "another sheet": formula("SUM([$Other.C2:.C{n}])"),
+    "something added": formula("SUM([.C2:.C{n}];1)"),
+    "no sum": formula("AVERAGE([.C2:.C{n}])"),
+    "itself": formula("SUM([.C2:.C{o}])"),
+}
+
+
+@pytest.mark.parametrize("how", NO_TOTAL)
+def test_a_total_that_is_none_is_caught(how: str) -> None:
+    task, last = totalled()
+    made = NO_TOTAL[how].format(n=last, m=last - 1, o=last + 1)
+    assert 0.0 < judged(task, sheet_evidence(task, with_total(task, made))).reward < 1.0
+
+
+def test_a_shelf_for_the_total_is_caught() -> None:
+    task, last = totalled()
+    data = with_total(task, formula(f"SUM([.C2:.C{last}])"), lambda row: [row[0], "A1", row[2]])
+    assert judged(task, sheet_evidence(task, data)).reward == 0.0
+
+
+def as_text(task: CalcSheet, content: str) -> str:
+    """The count that was asked for, typed with an apostrophe before it."""
+    value = next(change.value for change in task.changes if change.kind == "count")
+    return content.replace(f'"float" o:value="{value}"><x:p>{value}<', f'"string"><x:p>{value}<')
+
+
+def spaced(task: CalcSheet, content: str) -> str:
+    item = task.lines[0][0]
+    return content.replace(f"<x:p>{item}<", f"<x:p><x:s/>{item}<")
+
+
+def spaced_twice(task: CalcSheet, content: str) -> str:
+    item = task.lines[0][0]
+    return content.replace(f"<x:p>{item}<", f'<x:p>{item}<x:s x:c="2"/><')
+
+
+def broken(task: CalcSheet, content: str) -> str:
+    item = task.lines[0][0]
+    return content.replace(f"<x:p>{item}<", f"<x:p>{item}<x:line-break/><")
+
+
+@pytest.mark.parametrize("how", [as_text, spaced, spaced_twice, broken])
+def test_what_only_looks_alike_in_a_sheet_is_caught(how: Callable[[CalcSheet, str], str]) -> None:
+    task: CalcSheet = find("calc_sheet", lambda t: {c.kind for c in t.changes} <= {"count", "add"})
+    data = make_ods(task._plan[0], sheet_rows(task))
+    changed = recontent(data, lambda content: how(task, content))
+    assert judged(task, sheet_evidence(task, data)).reward == 1.0
+    assert judged(task, sheet_evidence(task, changed)).reward < 1.0
 
 
 def bomb() -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from legato.desktop.contract import Score
-from legato.errors import ConfigError
+from legato.errors import ConfigError, EnvFailure
 from legato.tasks import list_tasks, load_task
 from legato.tasks.desktop_apps.edit_text import EditText
 from legato.tasks.desktop_basics.file_manager import FileManager
@@ -311,6 +312,26 @@ def test_a_wrecked_folder_earns_nothing_though_all_rules_were_followed(
     score = task.grade(machine)
     assert score.reward == 0.0
     assert "guard failed" in score.output
+
+
+# --- calc_sheet ------------------------------------------------------------------------------
+
+
+class Deaf(DiskMachine):
+    """Its programs do not take notice of being asked to close."""
+
+    def close_window(self, window_id: int) -> bool:
+        raise EnvFailure("the program does not answer")
+
+
+def test_a_spreadsheet_that_does_not_answer_is_not_saved(tmp_path: Path) -> None:
+    """Which is the agent's doing, and no failure of the desktop's."""
+    task, machine = load_task("calc_sheet", 1), Deaf(tmp_path)
+    task.setup(machine)
+    machine.window_list = [replace(w, wm_class="libreoffice-calc") for w in machine.window_list]
+    score = task.grade(machine)
+    assert score.reward == 0.0
+    assert "nothing is unsaved or still edited" in score.output
 
 
 # --- whatever an agent may leave behind --------------------------------------------------------

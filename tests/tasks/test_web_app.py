@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_a_page_takes_as_much_as_its_server() -> None:
     for seed in range(3):
         page = find("expense_sheet", lambda t, s=seed: t.seed == s).app.pages["/"]("s")
         assert json.loads(re.findall(r"lengths = ({[^}]*})", page)[0]) == most
+
+
+def test_a_window_with_a_long_address_for_its_title_is_seen(machine: DiskMachine) -> None:
+    task = load_task("settings_tabs", 1)
+    task.setup(machine)
+    guards = {c.name: c.passed for c in task.grade(machine).checks if c.kind == "guard"}
+    assert guards["no other browser window is open"]
+    title = f"{HOST}/{'x' * 400} - Chromium"
+    machine.window_list.append(replace(machine.window_list[0], id=99, title=title))
+    guards = {c.name: c.passed for c in task.grade(machine).checks if c.kind == "guard"}
+    assert not guards["no other browser window is open"]
 
 
 # --- on a desktop --------------------------------------------------------------------------------

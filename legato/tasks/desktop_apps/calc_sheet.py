@@ -17,7 +17,13 @@ from legato.desktop.contract import Machine, Window
 from legato.tasks.desktop_apps.spreadsheet import make_ods
 from legato.tasks.draw import Draw
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder
+from legato.tasks.seeded import (
+    SeededTask,
+    close_if_it_can,
+    files_elsewhere,
+    pack_folder,
+    shortened,
+)
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
@@ -162,7 +168,7 @@ class CalcSheet(SeededTask):
             "changes": [change.to_json() for change in self.changes],
             "found": {
                 "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
-                "open": [window.title[:300] for window in _spreadsheets(machine)],
+                "open": [shortened(window.title) for window in _spreadsheets(machine)],
                 "elsewhere": files_elsewhere(machine, FOLDER),
             },
         }
@@ -174,7 +180,7 @@ class CalcSheet(SeededTask):
         """
         windows = _spreadsheets(machine)
         if len(windows) == 1:
-            machine.close_window(windows[0].id)
+            close_if_it_can(machine, windows[0])
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
         """Down the column of counts from its head, then below the last line, by Return alone."""

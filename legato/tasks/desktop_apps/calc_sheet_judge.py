@@ -8,10 +8,12 @@ from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
 from legato.tasks.judging.files import File, content, nothing_elsewhere
-from legato.tasks.judging.ods import Cell, NotRead, Sheet, read_ods
+from legato.tasks.judging.ods import Cell, NotRead, Sheet, number, read_ods
 
 COUNT = 2
-_SUM = re.compile(r"of:=SUM\(\[\.C(\d+):\.C(\d+)\]\)")
+_SUM = re.compile(r"of:=SUM\((.+)\)")
+_PLACE = r"(?:\$?(?:{sheet}|'{sheet}'))?\.\$?C\$?(\d+)"
+"""A cell of the column of counts: ``.C2``, ``.$C$2`` or ``$Stock.C2``."""
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
@@ -22,7 +24,9 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     rows = {line[0]: n for n, line in enumerate(evidence["lines"], 1)}
     changes = evidence["changes"]
     placed = _placed(evidence)
-    checks = [progress(c["name"], _made(c, sheet, rows, placed)) for c in changes]
+    checks = [
+        progress(c["name"], _made(c, evidence["sheet"], sheet, rows, placed)) for c in changes
+    ]
     left: list[str] = found["open"]
     problems = _problems(evidence, sheets, sheet, rows, placed)
     own = {evidence["file"], f".~lock.{evidence['file']}#"}
@@ -45,21 +49,41 @@ def _placed(evidence: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _made(
-    change: Mapping[str, Any], sheet: Sheet, rows: Mapping[str, int], placed: Mapping[str, int]
+    change: Mapping[str, Any],
+    name: str,
+    sheet: Sheet,
+    rows: Mapping[str, int],
+    placed: Mapping[str, int],
 ) -> bool:
     if change["kind"] == "count":
-        return sheet.get((rows[change["item"]], COUNT)) == Cell(str(change["value"]), "")
+        return sheet.get((rows[change["item"]], COUNT)) == number(change["value"])
     row = placed[change["kind"]]
     if change["kind"] == "add":
-        wanted = (change["item"], change["shelf"], str(change["value"]))
-        return all(sheet.get((row, i)) == Cell(text, "") for i, text in enumerate(wanted))
-    cell = sheet.get((row, COUNT), Cell("", ""))
-    summed = _SUM.fullmatch(cell.formula)
-    return (
-        sheet.get((row, 0)) == Cell("Total", "")
-        and summed is not None
-        and (int(summed[1]), int(summed[2])) == (2, row)
-    )
+        wanted = (Cell(change["item"]), Cell(change["shelf"]), number(change["value"]))
+        return all(sheet.get((row, i)) == cell for i, cell in enumerate(wanted))
+    cell = sheet.get((row, COUNT), Cell())
+    return sheet.get((row, 0)) == Cell("Total") and _adds_up(cell.formula, name, row)
+
+
+def _adds_up(formula: str, name: str, last: int) -> bool:
+    """Whether it adds up the counts in rows 2 to ``last``, each once, and no more.
+
+    The head of the column, a text, adds nothing.
+    """
+    summed = _SUM.fullmatch(formula)
+    if summed is None:
+        return False
+    place = _PLACE.format(sheet=re.escape(name))
+    rows: list[int] = []
+    for part in summed[1].split(";"):
+        found = re.fullmatch(rf"\[{place}(?::{place})?\]", part)
+        if found is None:
+            return False
+        ends = sorted((int(found[1]), int(found[2] or found[1])))
+        if ends[1] > last:
+            return False
+        rows += range(ends[0], ends[1] + 1)
+    return sorted(row for row in rows if row != 1) == list(range(2, last + 1))
 
 
 def _problems(
@@ -72,14 +96,16 @@ def _problems(
     if sheets is None:
         return ["the file is missing or is no spreadsheet"]
     problems = [f"sheet {name} is new" for name in sheets if name != evidence["sheet"]]
-    expected = {(0, i): text for i, text in enumerate(evidence["columns"])}
+    expected = {(0, i): Cell(text) for i, text in enumerate(evidence["columns"])}
     for name, shelf, count in evidence["lines"]:
-        expected |= {(rows[name], 0): name, (rows[name], 1): shelf, (rows[name], 2): str(count)}
+        line = (Cell(name), Cell(shelf), number(count))
+        expected |= {(rows[name], i): cell for i, cell in enumerate(line)}
     free = {(rows[c["item"]], COUNT) for c in evidence["changes"] if c["kind"] == "count"}
-    for place, text in expected.items():
-        if place not in free and sheet.get(place) != Cell(text, ""):
+    for place, cell in expected.items():
+        if place not in free and sheet.get(place) != cell:
             problems.append(f"the cell in row {place[0] + 1}, column {place[1] + 1} was changed")
-    ends = {(row, column) for row in placed.values() for column in range(3)}
+    columns = {"add": (0, 1, COUNT), "total": (0, COUNT)}
+    ends = {(row, column) for kind, row in placed.items() for column in columns[kind]}
     strange = sorted(set(sheet) - set(expected) - ends)
     return problems + [f"the cell in row {r + 1}, column {c + 1} is new" for r, c in strange]
 

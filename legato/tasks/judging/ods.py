@@ -1,7 +1,8 @@
 """Reading the cells of an OpenDocument spreadsheet. Stdlib only.
 
-Format: OASIS OpenDocument 1.2, part 1, sections 9.1 (tables) and 19.385 (``office:value``); only
-what a cell holds is read. Bounded in what it unpacks: a small file may claim a huge one.
+Format: OASIS OpenDocument 1.2, part 1, sections 6.1 (white space), 9.1 (tables), 19.385
+(``office:value-type``) and following; only what a cell holds is read. Bounded in what it unpacks:
+a small file may claim a huge one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import NamedTuple
 MAX_CONTENT = 8 * 2**20
 """Most bytes of ``content.xml``."""
 MAX_CELLS = 20_000
+MAX_SPACES = 100
+"""Most spaces in a row that are counted: of more it matters no more how many."""
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+
+_NUMBERS = ("float", "percentage", "currency")
+_BREAKS = {f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
 
 
 class NotRead(ValueError):  # noqa: N818 - a fact about the file
@@ -25,10 +31,16 @@ class NotRead(ValueError):  # noqa: N818 - a fact about the file
 
 
 class Cell(NamedTuple):
-    text: str
-    """A number as it is shown, a text as it is written."""
-    formula: str
+    text: str = ""
+    """A number in one spelling, a text as it is written."""
+    formula: str = ""
     """Such as ``of:=SUM([.B2:.B5])``; empty for a plain value."""
+    is_number: bool = False
+
+
+def number(value: int) -> Cell:
+    """A cell that holds this number, and no text that looks like it."""
+    return Cell(str(value), is_number=True)
 
 
 Sheet = dict[tuple[int, int], Cell]
@@ -64,7 +76,7 @@ def _sheet(table: ET.Element) -> Sheet:
                 continue
             wide = _count(element, "number-columns-repeated")
             cell = _cell(element)
-            if cell != Cell("", ""):
+            if cell != Cell():
                 if wide * repeats + len(cells) > MAX_CELLS:
                     raise NotRead("too many cells")
                 for down in range(repeats):
@@ -75,18 +87,33 @@ def _sheet(table: ET.Element) -> Sheet:
     return cells
 
 
-def _count(element: ET.Element, name: str) -> int:
+def _count(element: ET.Element, name: str, space: str = _TABLE) -> int:
     try:
-        return max(1, int(element.get(f"{_TABLE}{name}", "1")))
+        return max(1, int(element.get(f"{space}{name}", "1")))
     except ValueError:
         raise NotRead(f"{name} is no number") from None
 
 
 def _cell(element: ET.Element) -> Cell:
-    paragraphs = ["".join(p.itertext()) for p in element.findall(f"{_TEXT}p")]
+    formula = element.get(f"{_TABLE}formula", "")
     value = element.get(f"{_OFFICE}value")
-    text = "\n".join(paragraphs) if value is None else _plain(value)
-    return Cell(text, element.get(f"{_TABLE}formula", ""))
+    if value is not None and element.get(f"{_OFFICE}value-type") in _NUMBERS:
+        return Cell(_plain(value), formula, is_number=True)
+    return Cell("\n".join(_written(p) for p in element.findall(f"{_TEXT}p")), formula)
+
+
+def _written(element: ET.Element) -> str:
+    """The text of a paragraph. What XML would not keep of it stands there as elements."""
+    text = element.text or ""
+    for part in element:
+        if part.tag == f"{_TEXT}s":
+            text += " " * min(_count(part, "c", _TEXT), MAX_SPACES)
+        elif part.tag in _BREAKS:
+            text += _BREAKS[part.tag]
+        else:
+            text += _written(part)
+        text += part.tail or ""
+    return text
 
 
 def _plain(value: str) -> str:
