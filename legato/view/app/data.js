@@ -3,30 +3,30 @@
 // Data comes as scripts, because a page from a file: address may not fetch() its neighbours.
 (() => {
   const KEPT = 24; // rollouts kept in memory; the rest is loaded again when it is looked at
-  const waiting = new Map();
+  const waiting = new Map(); // by script: the same name may be on its way twice, before and after a run grew
   const cache = new Map();
   const reads = new Map(); // how often a run was begun anew, by its key
 
   legato.deliver = (name, json) => {
-    const entry = waiting.get(name);
-    if (!entry) return;
-    waiting.delete(name);
+    const entry = waiting.get(document.currentScript);
+    if (!entry || entry.name !== name) return;
+    waiting.delete(document.currentScript);
     entry.resolve(JSON.parse(json));
   };
 
   function fetchScript(name) {
     const again = reads.get(name.split("/")[0]);
     return new Promise((resolve, reject) => {
-      waiting.set(name, { resolve, reject });
-      const script = legato.h("script", {
-        src: `data/${name}.js` + (again ? `?v=${again}` : ""),
-        onload: () => script.remove(),
-        onerror: () => {
-          script.remove();
-          waiting.delete(name);
+      const over = () => {
+        script.remove();
+        if (waiting.delete(script)) {
           reject(new Error(`data/${name}.js cannot be read; is the folder complete?`));
-        },
+        }
+      };
+      const script = legato.h("script", {
+        src: `data/${name}.js` + (again ? `?v=${again}` : ""), onload: over, onerror: over,
       });
+      waiting.set(script, { name, resolve });
       document.head.append(script);
     });
   }
@@ -40,7 +40,7 @@
     }
     const promise = fetchScript(name);
     cache.set(name, promise);
-    promise.catch(() => cache.delete(name));
+    promise.catch(() => { if (cache.get(name) === promise) cache.delete(name); });
     const rollouts = [...cache.keys()].filter((key) => key.includes("/rollout-"));
     for (const key of rollouts.slice(0, Math.max(0, rollouts.length - KEPT))) cache.delete(key);
     return promise;
@@ -72,9 +72,9 @@
     const { runs: known } = await legato.load("runs");
     if (!known[key]) throw new Error(`there is no run ${key} here`);
     if (!runs.has(key)) {
-      const loading = legato.load(`${key}/index`);
-      runs.set(key, loading.then((index) => toRun(String(key), known[key].name, index)));
-      runs.get(key).catch(() => runs.delete(key));
+      const loading = legato.load(`${key}/index`).then((index) => toRun(String(key), known[key].name, index));
+      runs.set(key, loading);
+      loading.catch(() => { if (runs.get(key) === loading) runs.delete(key); });
     }
     return runs.get(key);
   };
