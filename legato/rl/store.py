@@ -19,6 +19,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -91,6 +92,60 @@ def _sweep_replacements(path: Path) -> None:
             except BlockingIOError:
                 continue
             stale.unlink()
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Fill a new folder that takes the place of ``path`` when the block ends without error.
+
+    For what can be made again: it is not synced, and between two renames there is none. What a
+    killed writer of the same path left behind is removed; a living one is not disturbed.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep_folders(path)
+        part, lock = _locked_folder(path)
+        try:
+            yield part
+            if path.exists():
+                old = part.with_suffix(".old")
+                path.rename(old)
+                part.rename(path)
+                shutil.rmtree(old, ignore_errors=True)  # or by the next writer
+            else:
+                part.rename(path)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            os.close(lock)
+
+
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        part.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if part.exists():
+                return part, lock
+            os.close(lock)
+        # Another writer swept it between its creation and the lock.
+
+
+def _sweep_folders(path: Path) -> None:
+    left = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.(part|old)")
+    for stale in [entry for entry in path.parent.iterdir() if left.fullmatch(entry.name)]:
+        try:
+            lock = os.open(stale, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(stale, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
 
 
 def sync_directory(path: Path) -> None:

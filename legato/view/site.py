@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from legato.errors import ConfigError
 from legato.rl.manifest import RunPath, existing_run, read_manifest
 from legato.rl.record import read_sessions
 from legato.rl.schema import StoredRecord
-from legato.rl.store import storage_errors
+from legato.rl.store import replacing_folder
 from legato.view.detail import rollout_detail
 from legato.view.gaps import read_gaps
 from legato.view.images import Images
@@ -35,30 +34,35 @@ def write_site(
     """Write the viewer of some runs to the folder ``out`` and return its ``index.html``.
 
     Holds one record at a time, beside one row for each. A viewer that is already there is
-    replaced as a whole. Raises :class:`ConfigError` if there is no run, or if ``out`` holds
-    something else; :class:`~legato.errors.StorageError` if it cannot be written.
+    replaced as a whole. Raises :class:`ConfigError` if there is no run, or if ``out`` cannot be
+    replaced; :class:`~legato.errors.StorageError` if it cannot be written.
     """
     runs = [existing_run(run_dir) for run_dir in run_dirs]
-    if out.exists() and not (out / _MARK).is_file() and any(out.iterdir()):
-        raise ConfigError(f"{out} holds something that is no viewer; choose another --out")
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-    with storage_errors(out):
-        try:
-            for name, content in app_files().items():
-                _write(part / name, content)
-            for key, run in enumerate(runs):
-                _RunFolder(part / "data" / str(key), key, run, images, tokenizer).write(progress)
-            _write(part / _MARK, data_script("runs", runs_json(runs, live=False)))
-            if out.exists():
-                old = part.with_suffix(".old")
-                out.rename(old)
-                part.rename(out)
-                shutil.rmtree(old)
-            else:
-                part.rename(out)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    folder = out.resolve()
+    _check_replaceable(folder, out, runs)
+    with replacing_folder(folder) as part:
+        for name, content in app_files().items():
+            _write(part / name, content)
+        for key, run in enumerate(runs):
+            _RunFolder(part / "data" / str(key), key, run, images, tokenizer).write(progress)
+        _write(part / _MARK, data_script("runs", runs_json(runs, live=False)))
     return out / "index.html"
+
+
+def _check_replaceable(folder: Path, named: Path, runs: Sequence[Path]) -> None:
+    if Path.cwd().is_relative_to(folder):
+        raise ConfigError(
+            f"{named} cannot be replaced while you are in it; choose another --out, such as "
+            f"{named / 'view'}"
+        )
+    if any(run.resolve().is_relative_to(folder) for run in runs):
+        raise ConfigError(f"{named} holds the run itself; choose another --out")
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"{named} is a file; choose another --out")
+    if not (folder / _MARK).is_file() and any(folder.iterdir()):
+        raise ConfigError(f"{named} holds something that is no viewer; choose another --out")
 
 
 def runs_json(runs: Sequence[Path], *, live: bool) -> dict[str, object]:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,58 @@ def test_a_folder_of_something_else_is_left_alone(fake_run: Path, tmp_path: Path
         write_site([fake_run], out)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis"]
     assert (out / "chapter.txt").read_text() == "mine"
+
+
+def test_the_folder_that_one_is_in_is_left_alone(
+    fake_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (".", "", "..", "../here", "/"):
+        with pytest.raises(ConfigError, match="while you are in it"):
+            write_site([fake_run], Path(out))
+    assert write_site([fake_run], Path("../there")).is_file()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["here", "there"]
+
+
+def test_a_run_is_not_replaced_by_its_viewer(fake_run: Path, tmp_path: Path) -> None:
+    write_site([fake_run], tmp_path / "view")
+    run = Path(shutil.copytree(fake_run, tmp_path / "view" / "run"))
+    with pytest.raises(ConfigError, match="holds the run"):
+        write_site([run], tmp_path / "view")
+    assert (run / "run.json").is_file()
+
+
+def test_a_file_is_no_folder(fake_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "view").write_text("mine")
+    with pytest.raises(ConfigError, match="is a file"):
+        write_site([fake_run], tmp_path / "view")
+    assert (tmp_path / "view").read_text() == "mine"
+
+
+def test_what_a_killed_one_left_is_removed_by_the_next(fake_run: Path, tmp_path: Path) -> None:
+    killed = (
+        "import os, sys; from pathlib import Path; from legato.view.site import write_site;"
+        "write_site([sys.argv[1]], Path(sys.argv[2]), progress=lambda n: os.kill(os.getpid(), 9))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", killed, str(fake_run), str(tmp_path / "view")], timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert [p.suffix for p in tmp_path.iterdir()] == [".part"]
+    write_site([fake_run], tmp_path / "view")
+    assert [p.name for p in tmp_path.iterdir()] == ["view"]
+
+
+def test_one_that_is_still_writing_is_not_disturbed(fake_run: Path, tmp_path: Path) -> None:
+    def meanwhile(records: int) -> None:
+        if records == 1:
+            write_site([fake_run], tmp_path / "view")
+
+    index = write_site([fake_run], tmp_path / "view", progress=meanwhile)
+    rollouts = list((index.parent / "data/0").glob("rollout-*.js"))
+    assert len(rollouts) == len(list(read_records(fake_run)))
+    assert [p.name for p in tmp_path.iterdir()] == ["view"]
 
 
 def test_a_failed_attempt_leaves_the_old_viewer(fake_run: Path, tmp_path: Path) -> None:
