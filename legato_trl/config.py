@@ -122,7 +122,10 @@ class LegatoGRPOConfig(GRPOConfig):
     )
     live: bool = field(
         default=True,
-        metadata={"help": "On a terminal, show what every desktop is doing instead of tqdm's bar."},
+        metadata={
+            "help": "Show what every desktop is doing instead of tqdm's bar; where output is no "
+            "terminal, a line now and then."
+        },
     )
     weight_sync: str = field(
         default="trl",

@@ -6,23 +6,35 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich import get_console
+from tqdm.auto import tqdm
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from legato.rl.board import Board
-from legato.rl.progress import LiveTable
+from legato.rl.progress import LiveTable, PlainLines
 from legato.rl.types import Rollout
 from legato.view.trackers import SheetLogger
 from legato_trl.config import LegatoGRPOConfig
 
 
 def board_for(args: LegatoGRPOConfig) -> Board:
-    """A live table on the main process's terminal, where tqdm's bar would write into it."""
-    console = get_console()
-    if not (args.live and console.is_terminal and args.process_index == 0):
+    """What the main process shows: a live table on a terminal, where tqdm's bar would write into
+    it; elsewhere a plain line now and then, beside that bar and the trainer's lines."""
+    if not args.live or args.process_index != 0:
         return Board()
-    args.disable_tqdm = True
-    return LiveTable(console)
+    console = get_console()
+    if console.is_terminal:
+        args.disable_tqdm = True
+        return LiveTable(console)
+    return _BesideBar(console, every_group=False)
+
+
+class _BesideBar(PlainLines):
+    """Puts tqdm's bar aside meanwhile: in a log both may be in one file."""
+
+    def report(self, news: str = "") -> None:
+        with tqdm.external_write_mode():
+            super().report(news)
 
 
 class Sheets:

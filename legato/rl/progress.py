@@ -1,4 +1,7 @@
-"""What a batch looks like while it runs: a live table on a terminal, plain lines elsewhere."""
+"""What a batch looks like while it runs: a live table on a terminal, plain lines elsewhere.
+
+A trainer prints lines of its own, so beside them there are fewer: one every :data:`LINE_EVERY_S`
+while verdicts come in."""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from legato.rl.types import Rollout
 
 REFRESH_PER_S = 2.0
 LINE_EVERY_S = 10.0
-"""Shortest time between two plain lines that no ended group asked for."""
+"""Seconds, the shortest between two plain lines that no ended group asked for."""
 PHASE_STYLES: dict[str, str] = {
     "reset": "magenta",
     "settle": "yellow",
@@ -29,7 +32,7 @@ PHASE_STYLES: dict[str, str] = {
     "grade": "cyan",
 }
 
-__all__ = ["LiveTable", "Observer", "PlainLines", "Silent", "make_progress"]
+__all__ = ["LiveTable", "Observer", "PlainLines", "Silent", "make_progress", "say"]
 
 
 class LiveTable(Board):
@@ -60,11 +63,13 @@ class LiveTable(Board):
 
 
 class PlainLines(Board):
-    """One line per ended group, and at most one per ten seconds in between."""
+    """One line per ended group, and at most one per :data:`LINE_EVERY_S` in between."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, every_group: bool = True) -> None:
+        """Without ``every_group`` an ended group asks for no line of its own."""
         super().__init__()
         self._console = console
+        self._every_group = every_group
         self._last = time.monotonic()
 
     def __enter__(self) -> PlainLines:
@@ -72,30 +77,37 @@ class PlainLines(Board):
 
     def rollout_ended(self, rollout: Rollout) -> None:
         super().rollout_ended(rollout)
-        if time.monotonic() - self._last >= LINE_EVERY_S:
-            self._say()
+        self._report_if_due()
 
     def group_ended(self, result: GroupResult) -> None:
         super().group_ended(result)
+        if not self._every_group:
+            self._report_if_due()
+            return
         rewards = " ".join(f"{reward:.2f}" for _, reward in sorted(result.rewards.items()))
-        self._say(f"group {result.group_id}: {rewards or 'no verdict'}  ")
+        self.report(f"group {result.group_id}: {rewards or 'no verdict'}  ")
 
-    def _say(self, news: str = "") -> None:
+    def _report_if_due(self) -> None:
+        if time.monotonic() - self._last >= LINE_EVERY_S:
+            self.report()
+
+    def report(self, news: str = "") -> None:
+        """Print a line now."""
         self._last = time.monotonic()
-        try:
-            self._console.print(
-                _printable(news + tally(self.state())),
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
-        except OSError:
-            self._console.quiet = True  # nobody can read it; that must not cost the batch
+        say(self._console, news + tally(self.state()))
 
 
 def make_progress(console: Console) -> LiveTable | PlainLines:
     """A live table when ``console`` is a terminal, else plain lines."""
     return LiveTable(console) if console.is_terminal else PlainLines(console)
+
+
+def say(console: Console, line: str) -> None:
+    """Print one plain line, whole and without styles."""
+    try:
+        console.print(_printable(line), highlight=False, markup=False, soft_wrap=True)
+    except OSError:
+        console.quiet = True  # nobody can read it; that must not cost the batch
 
 
 def draw(state: Mapping[str, Any], height: int) -> RenderableType:

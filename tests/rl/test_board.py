@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from legato.rl import progress
 from legato.rl.board import NAMED_S, Board
 from legato.rl.driver import GroupResult
 from legato.rl.observer import Phase, Silent
@@ -290,6 +291,21 @@ def test_elsewhere_there_is_a_line_for_every_group() -> None:
         lines.group_ended(result({0: 1.0, 1: 0.0}))
     (line,) = printed(to).splitlines()
     assert line.startswith("group g0: 1.00 0.00  2/4 verdicts  1/2 groups  reward 0.50")
+
+
+def test_beside_a_trainers_lines_there_is_one_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    to = console(terminal=False)
+    lines = PlainLines(to, every_group=False)
+    lines.batch_started(3, 6, 0)
+    lines.rollout_ended(make_rollout(reward=1.0))
+    lines.group_ended(result({0: 1.0}))
+    assert printed(to) == ""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    lines.group_ended(result({0: 1.0}))
+    assert printed(to).startswith("1/6 verdicts  2/3 groups  reward 1.00")
+    assert len(printed(to).splitlines()) == 1
 
 
 def test_the_table_may_be_drawn_while_the_batch_goes_on(tmp_path: Path) -> None:

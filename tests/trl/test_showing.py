@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tqdm import tqdm
 
 from legato.desktop.fake import fake_tasks
+from legato.rl import progress
+from legato.rl.board import Board
 from legato.rl.config import DesktopConfig, HarnessConfig, RolloutConfig, SamplingConfig
 from legato.rl.policy import PolicyConfig
 from legato.rl.progress import LiveTable
@@ -34,14 +38,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch, *, real: bool) -> io.StringIO:
     return shown
 
 
-def test_a_terminal_shows_the_desktops_while_they_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    shown = terminal(monkeypatch, real=True)
-    args = config(tmp_path)
-    board = showing.board_for(args)
-    assert isinstance(board, LiveTable)
-    assert args.disable_tqdm, "a bar would be written into the table"
+def work(board: Board, place: Path) -> None:
+    """Two groups of two on fake desktops."""
     settings = Settings(
         PolicyConfig("http://nobody/v1", "stub"),
         SamplingConfig(),
@@ -50,19 +48,48 @@ def test_a_terminal_shows_the_desktops_while_they_work(
         RolloutConfig(desktops=2, group=2, max_steps=2),
     )
     tasks = parse_tasks(fake_tasks(2, seed=1), backend="fake")
-    place = tmp_path / "run"
     with Rollouts(settings, None, Sampling(), place, policy=StubPolicy, board=board) as rollouts:
         board.title = "step 1/9"
         rollouts.run(tasks)
+
+
+def test_a_terminal_shows_the_desktops_while_they_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shown = terminal(monkeypatch, real=True)
+    args = config(tmp_path)
+    board = showing.board_for(args)
+    assert isinstance(board, LiveTable)
+    assert args.disable_tqdm, "a bar would be written into the table"
+    work(board, tmp_path / "run")
     assert "step 1/9  4/4 verdicts" in shown.getvalue()
     assert "desktop" in shown.getvalue()
 
 
-@pytest.mark.parametrize(("real", "live"), [(False, True), (True, False)])
-def test_elsewhere_the_bar_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real: bool, live: bool
+def test_elsewhere_there_is_a_line_now_and_then_beside_the_bar(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = terminal(monkeypatch, real=False)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    # Both streams into one, as with 2>&1.
+    monkeypatch.setattr(sys, "stdout", log)
+    monkeypatch.setattr(sys, "stderr", log)
+    args = config(tmp_path)
+    board = showing.board_for(args)
+    assert not args.disable_tqdm
+    with tqdm(total=9, file=sys.stderr):
+        work(board, tmp_path / "run")
+    lines = [line.rpartition("\r")[2] for line in log.getvalue().splitlines()]
+    ours = [line for line in lines if "verdicts" in line]
+    assert ours[-1].startswith("step 1/9  4/4 verdicts  2/2 groups")
+    assert all(line.startswith("step 1/9") for line in ours), "written into the bar"
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_who_does_not_want_it_is_shown_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real: bool
 ) -> None:
     terminal(monkeypatch, real=real)
-    args = config(tmp_path, live=live)
-    assert not isinstance(showing.board_for(args), LiveTable)
+    args = config(tmp_path, live=False)
+    assert type(showing.board_for(args)) is Board
     assert not args.disable_tqdm
