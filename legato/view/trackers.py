@@ -122,7 +122,8 @@ class _Trackio:
         self._module = _module("trackio", "trackio")
 
     def log(self, sheet: Image.Image, step: int) -> None:
-        self._module.log({TAG: self._module.Image(sheet, caption=_caption(step))})
+        # Without a step trackio would put it at a step of its own count.
+        self._module.log({TAG: self._module.Image(sheet, caption=_caption(step))}, step=step)
 
     def close(self) -> None:
         """The run is the trainer's."""

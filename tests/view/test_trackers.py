@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,6 +48,30 @@ def test_wandb_gets_the_sheet_with_the_trainers_own_rows(
         assert run.step <= 3
     wandb.teardown()
     assert len(list(tmp_path.rglob("media/images/**/*.png"))) == 3
+
+
+@pytest.mark.skipif(not find_spec("trackio"), reason="trackio is not installed")
+def test_trackio_keeps_the_sheet_at_its_step(tmp_path: Path) -> None:
+    program = (
+        "import sys, trackio; from pathlib import Path;"
+        "from legato.view.trackers import SheetLogger; from tests.view.runs import *;"
+        "rollouts = make_run(Path(sys.argv[1]), tasks=1, group=3);"
+        "trackio.init(project='test', name='run');"
+        "sheets = SheetLogger(['trackio'], every=5, screen=SCREEN);"
+        "[(trackio.log({'loss': 1.0}, step=n), sheets.log(n, rollouts)) for n in range(12)];"
+        "trackio.finish()"
+    )
+    store = tmp_path / "store"
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "run"],
+        env={**os.environ, "TRACKIO_DIR": str(store)},
+        check=True,
+        timeout=120,
+    )
+    pictures = {int(path.parent.name): path for path in store.glob("media/test/run/*/*.png")}
+    assert sorted(pictures) == [0, 5, 10]
+    with Image.open(pictures[10]) as sheet:
+        assert sheet.height > 100
 
 
 def test_other_trackers_are_the_trainers_business(rollouts: list[Rollout]) -> None:
