@@ -351,6 +351,8 @@ def _list(values: Sequence[Any] | None) -> list[Any] | None:
 
 
 def _finite(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -200,10 +200,7 @@ class _Tally:
         infeasible = {
             task["task_id"] for task in manifest.tasks if is_infeasible(task.get("config") or {})
         }
-        walls = [
-            max(0.0, (s.ended_at or self.last_record.get(s.number, s.started_at)) - s.started_at)
-            for s in sessions
-        ]
+        walls = session_seconds(sessions, self.last_record)
         wall = sum(walls)
         cost = estimate_cost(manifest, zip(sessions, walls, strict=True))
         groups = list(self.groups.values())
@@ -261,6 +258,13 @@ class _Tally:
             merged_rows_per_rollout=_mean(self.row_counts),
             policy_versions=list(self.versions),
         )
+
+
+def session_seconds(sessions: Sequence[Session], last_record: Mapping[int, float]) -> list[float]:
+    """How long each process was collecting. One that was killed, or is not over, ends with its
+    last record; ``last_record`` is that one's ``recorded_at`` by session number."""
+    ends = (s.ended_at or last_record.get(s.number, s.started_at) for s in sessions)
+    return [max(0.0, end - s.started_at) for s, end in zip(sessions, ends, strict=True)]
 
 
 def _task(rewards: Sequence[float]) -> TaskSummary:

@@ -117,8 +117,8 @@ def _step(step: StepRecord, spelling: TokenText | None) -> dict[str, Any]:
     }
 
 
-def _rounded(logprobs: list[float] | None) -> list[float] | None:
-    """Seven digits say all that a float32 holds, in half the space."""
+def _rounded(logprobs: list[float] | None) -> list[float | None] | None:
+    """Seven digits say all that a float32 holds, in half the space. ``None``: it was not finite."""
     if logprobs is None:
         return None
     return [p if p is None else float(f"{p:.7g}") for p in logprobs]

@@ -13,7 +13,7 @@ from legato.rl.advantage import Outcome, advantages
 from legato.rl.manifest import RunPath, existing_run, read_manifest
 from legato.rl.record import read_sessions, scan_records
 from legato.rl.schema import StoredRecord
-from legato.rl.summary import PHASES
+from legato.rl.summary import PHASES, session_seconds
 from legato.rl.types import Status
 from legato.view.gaps import Gap, read_gaps
 
@@ -102,6 +102,8 @@ class RunIndex:
     offsets: list[int] = field(default_factory=lambda: [0])
     """Where each record starts, and where the next one will."""
     _slowest: list[SlowStep] = field(default_factory=list)
+    _last_record: dict[int, float] = field(default_factory=dict)
+    """When the last record of each session was written."""
 
     @classmethod
     def of(cls, run_dir: RunPath) -> RunIndex:
@@ -114,6 +116,8 @@ class RunIndex:
             number = len(self.rows)
             self.rows.append(index_row(record))
             self.offsets.append(end)
+            session, at = record["session"], record["recorded_at"]
+            self._last_record[session] = max(at, self._last_record.get(session, at))
             for slow in _durations(number, record):
                 if len(self._slowest) < SLOWEST:
                     heapq.heappush(self._slowest, slow)
@@ -152,11 +156,15 @@ class RunIndex:
             "settings": manifest.settings,
             "sessions": [
                 {
+                    "number": s.number,
                     "started_at": s.started_at,
                     "ended_at": s.ended_at,
+                    "seconds": seconds,
                     "desktops": s.settings.get("desktops"),
                 }
-                for s in sessions
+                for s, seconds in zip(
+                    sessions, session_seconds(sessions, self._last_record), strict=True
+                )
             ],
         }
 
@@ -176,13 +184,30 @@ def _durations(number: int, record: StoredRecord) -> Iterator[SlowStep]:
         yield SlowStep(model + act + wait + obs, number, index, model, act, wait, obs)
 
 
-def _by_turn(gaps: dict[str, list[Gap]]) -> list[tuple[int, float, float, int]]:
-    """(turn, mean over rollouts of the mean, largest gap, rollouts) for each turn."""
+class TurnGaps(NamedTuple):
+    """How far trainer and server were apart at one turn, over rollouts whose gap is finite."""
+
+    turn: int
+    mean: float | None
+    """Of the rollouts' means, in nats; ``None`` if no gap is finite."""
+    max: float | None
+    rollouts: int
+    not_finite: int
+    """Rollouts that the figures leave out."""
+
+
+def _by_turn(gaps: dict[str, list[Gap]]) -> list[TurnGaps]:
     turns: dict[int, list[Gap]] = defaultdict(list)
     for rollout in gaps.values():
         for gap in rollout:
             turns[gap.step].append(gap)
-    return [
-        (turn, sum(g.mean for g in of) / len(of), max(g.max for g in of), len(of))
-        for turn, of in sorted(turns.items())
-    ]
+    return [_turn(number, of) for number, of in sorted(turns.items())]
+
+
+def _turn(number: int, gaps: list[Gap]) -> TurnGaps:
+    finite = [gap for gap in gaps if gap.finite]
+    lost = len(gaps) - len(finite)
+    if not finite:
+        return TurnGaps(number, None, None, 0, lost)
+    mean = sum(gap.mean for gap in finite) / len(finite)
+    return TurnGaps(number, mean, max(gap.max for gap in finite), len(finite), lost)

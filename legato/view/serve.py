@@ -8,7 +8,7 @@ by a name that it lets point here.
 from __future__ import annotations
 
 import hmac
-import json
+import logging
 import re
 import secrets
 import threading
@@ -22,12 +22,14 @@ from urllib.parse import urlsplit
 from legato.errors import ConfigError, LegatoError
 from legato.rl.manifest import RunPath, read_manifest
 from legato.rl.publish import read_shot, read_state, sockets
+from legato.rl.schema import dump_json
 from legato.view.detail import rollout_detail, screen_of
 from legato.view.gaps import read_gaps
 from legato.view.index import TEXT_CHUNK, RunIndex, reply_texts
 from legato.view.pages import POLICY, app_files, data_script
 from legato.view.site import runs_json, spelling_of
 
+_LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 IDLE_S = 30.0
 """A connection that asks nothing for this long is closed."""
@@ -177,7 +179,7 @@ class ViewServer:
 
     def _live(self) -> tuple[str, bytes]:
         runs = [{"records": run.follow(), "boards": run.boards()} for run in self.runs]
-        return ".json", json.dumps({"runs": runs}).encode("ascii")
+        return ".json", dump_json({"runs": runs})
 
     def _shot(self, key: str, socket_name: str, sha256: str) -> tuple[str, bytes]:
         return ".png", self._run(key).shot(socket_name, sha256)
@@ -246,6 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
             return _text(HTTPStatus.NOT_FOUND, "not found")
         except LegatoError as e:
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, str(e))
+        except Exception as e:
+            # One page that cannot be made must neither look like a server that is gone nor hide.
+            _LOG.exception("the viewer cannot show %s", path)
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(e).__name__}: {e}")
         return HTTPStatus.OK, _TYPES[suffix], body
 
     def _own_names(self) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ from PIL import Image
 
 from legato.rl.manifest import Manifest
 from legato.rl.record import RunDir, read_records
+from legato.rl.summary import summarise
 from legato.view.gaps import Gap, note_gaps
 from legato.view.images import Images
 from legato.view.serve import ViewServer
@@ -377,6 +380,84 @@ def test_gaps_are_shown_by_turn_and_at_their_step(browser: Browser, tmp_path: Pa
     assert "logprob gap by turn" in browser.text()
     open_page(browser, url, "/run/0/rollout/g0%2F0/1")
     assert "mean 3.0e-4, largest 5.0e-4 nats" in browser.text()
+
+
+def test_what_is_not_finite_is_said(browser: Browser, tmp_path: Path) -> None:
+    """A run that diverged is one that people want to look at."""
+    nan = float("nan")
+    rollouts = make_group([1.0, 0.0])
+    for step in rollouts[0].steps:
+        ids = step.generation.token_ids or ()
+        step.generation = replace(step.generation, logprobs=(nan, *[-0.5] * (len(ids) - 1)))
+    with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
+        for rollout in rollouts:
+            run.append(rollout)
+    note_gaps(run.path, {"g0/0": [Gap(0, nan, nan)], "g0/1": [Gap(0, 1e-4, 2e-4)]})
+    site = write_site([run.path], tmp_path / "view").as_uri()
+    with ViewServer([run.path]) as server:
+        for url in (site, server.url):
+            open_page(browser, url, "/run/0")
+            assert "not finite: turn 1: 1 of 2 rollouts" in browser.text()
+            open_page(browser, url, "/run/0/rollout/g0%2F0/0")
+            assert "mean not finite, largest not finite nats" in browser.text()
+            assert "not finite: 1 logprob" in browser.text()
+            tokens = "[...document.querySelectorAll('.step-text .tokens .token')]"
+            first, second = browser.eval(f"{tokens}.slice(0, 2).map((t) => t.title)")
+            assert "logprob not finite" in first
+            assert "logprob -0.5000" in second
+    assert browser.complaints() == []
+
+
+def test_a_run_of_gaps_none_of_which_is_finite_has_a_page(browser: Browser, tmp_path: Path) -> None:
+    with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
+        run.append(make_rollout())
+    note_gaps(run.path, {"g0/0": [Gap(0, float("nan"), float("nan"))]})
+    open_page(browser, write_site([run.path], tmp_path / "view").as_uri(), "/run/0")
+    assert "not finite: turn 1: 1 of 1 rollout" in browser.text()
+    assert browser.complaints() == []
+
+
+def test_the_pace_leaves_out_the_time_between_sessions(
+    browser: Browser, resumed_run: Path, tmp_path: Path
+) -> None:
+    url = write_site([resumed_run], tmp_path / "view").as_uri()
+    open_page(browser, url, "/run/0")
+    figures = browser.eval("legato.run('0').then((run) => legato.figures(run))")
+    summary = summarise(resumed_run)
+    assert figures["wall"] == pytest.approx(summary.wall_s)
+    assert figures["perHour"] == pytest.approx(summary.rollouts_per_hour)
+    assert "in 2 sessions" in browser.text()
+    found = re.search(r"(\d+)% of 4 desktops leased on average; 2 sessions", browser.text())
+    assert found
+    leased = sum(r["timing"]["total_s"] for r in read_records(resumed_run))
+    assert int(found[1]) == pytest.approx(100 * leased / (4 * summary.wall_s), abs=5)
+
+
+def test_data_that_is_asked_for_again_arrives_both_times(browser: Browser, fake_run: Path) -> None:
+    """As when a run grows while a page of it is on its way."""
+    with ViewServer([fake_run]) as server:
+        open_page(browser, server.url, "/run/0")
+        found = browser.eval(
+            "(async () => { await legato.run('0'); const name = '0/rollout-0';"
+            " const before = legato.load(name); await legato.grown('0', 1e6);"
+            " const after = legato.load(name); const late = new Promise((resolve) =>"
+            " setTimeout(() => resolve(['one never came']), 10000));"
+            " return Promise.race([late, Promise.all([before, after]).then(([a, b]) =>"
+            " [a.rollout_id, b.rollout_id, a === b, legato.load(name) === after])]); })()"
+        )
+    name = next(read_records(fake_run))["rollout_id"]
+    assert found == [name, name, False, True]
+    assert browser.complaints() == []
+
+
+def test_data_without_a_delivery_is_an_error(
+    browser: Browser, fake_run: Path, tmp_path: Path
+) -> None:
+    index = write_site([fake_run], tmp_path / "view")
+    (index.parent / "data/0/rollout-0.js").write_bytes(b"")
+    record = next(read_records(fake_run))
+    browser.open(f"{index.as_uri()}#{rollout_link(record)}")
+    browser.wait("document.body.innerText.includes('rollout-0.js cannot be read')")
 
 
 def test_a_picture_that_is_missing_is_said(

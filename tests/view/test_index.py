@@ -125,9 +125,36 @@ def test_gaps_are_kept_per_rollout_and_shown_by_turn(tmp_path: Path) -> None:
     note_gaps(run.path, {"g0/0": [Gap(0, 0.1, 0.2), Gap(1, 0.3, 0.4)], "g0/1": [Gap(0, 0.3, 0.8)]})
     assert read_gaps(run.path)["g0/0"] == [Gap(0, 0.1, 0.2), Gap(1, 0.3, 0.4)]
     assert read(run.path).to_json()["gaps"] == [
-        (0, pytest.approx(0.2), 0.8, 2),
-        (1, pytest.approx(0.3), 0.4, 1),
+        (0, pytest.approx(0.2), 0.8, 2, 0),
+        (1, pytest.approx(0.3), 0.4, 1, 0),
     ]
+
+
+def test_gaps_that_are_not_finite_are_counted_apart(tmp_path: Path) -> None:
+    with RunDir.create_or_resume(tmp_path / "run", Manifest()) as run:
+        run.append(make_rollout())
+    nan, infinite = float("nan"), float("inf")
+    note_gaps(
+        run.path,
+        {
+            "g0/0": [Gap(0, 0.1, 0.2), Gap(1, nan, nan)],
+            "g0/1": [Gap(0, nan, nan), Gap(1, infinite, infinite)],
+            "g0/2": [Gap(0, 0.3, 0.8), Gap(2, 0.5, infinite)],
+        },
+    )
+    body = read(run.path).to_json()
+    assert body["gaps"] == [
+        (0, pytest.approx(0.2), 0.8, 2, 1),
+        (1, None, None, 0, 2),
+        (2, None, None, 0, 1),
+    ]
+    json.dumps(body, allow_nan=False)
+
+
+def test_the_pace_is_that_of_the_profile(resumed_run: Path) -> None:
+    sessions = read(resumed_run).to_json()["sessions"]
+    assert [s["number"] for s in sessions] == [0, 1]
+    assert sum(s["seconds"] for s in sessions) == summarise(resumed_run).wall_s
 
 
 def test_no_run_is_said(tmp_path: Path) -> None:

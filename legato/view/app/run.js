@@ -8,10 +8,8 @@
   legato.figures = (run) => {
     const verdicts = run.rows.filter((r) => r.verdictCounts && r.reward !== null);
     const lost = run.rows.filter((r) => r.status === "error" || r.status === "retried");
-    const starts = run.rows.filter((r) => r.started_at > 0);
-    const first = Math.min(...starts.map((r) => r.started_at));
-    const last = Math.max(...starts.map((r) => r.started_at + r.total_s));
-    const wall = starts.length ? last - first : 0;
+    // As `profile` reckons: the time between an interrupted session and the next is nobody's.
+    const wall = run.sessions.reduce((sum, s) => sum + s.seconds, 0);
     return {
       verdicts: verdicts.length,
       success: legato.mean(verdicts.map((r) => (r.reward >= 1 ? 1 : 0))),
@@ -35,7 +33,8 @@
       ["rollouts", run.rows.length, f.lost ? `${f.lost} lost` : "none lost"],
       ["steps", legato.number(f.steps), "per verdict"],
       ["time", legato.seconds(f.seconds), "per verdict"],
-      ["verdicts per hour", f.perHour === null ? "–" : Math.round(f.perHour), `over ${legato.seconds(f.wall)}`],
+      ["verdicts per hour", f.perHour === null ? "–" : Math.round(f.perHour), 
+        `over ${legato.seconds(f.wall)}${run.sessions.length > 1 ? ` in ${run.sessions.length} sessions` : ""}`],
       ["invalid actions", f.invalid],
     ]);
   };

@@ -128,14 +128,22 @@
   function utilisation(run) {
     const rows = run.rows.filter((r) => r.started_at > 0 && r.total_s > 0);
     if (!rows.length) return legato.section("Desktops at work over time", legato.empty("nothing yet"));
-    const first = Math.min(...rows.map((r) => r.started_at));
-    const last = Math.max(...rows.map((r) => r.started_at + r.total_s));
-    const bins = 120, width = (last - first) / bins || 1;
+    // One session after the other, without the time between them.
+    const sessions = new Map();
+    let wall = 0;
+    for (const session of run.sessions) {
+      sessions.set(session.number, { ...session, from: wall });
+      wall += session.seconds;
+    }
+    const bins = 120, width = wall / bins || 1;
     const model = run.phases.indexOf("model_s");
     const asking = new Array(bins).fill(0), working = new Array(bins).fill(0);
     for (const row of rows) {
+      const session = sessions.get(row.session);
+      if (!session) continue;
       const share = Math.min(1, row.phases_s[model] / row.total_s);
-      const from = row.started_at - first, to = from + row.total_s;
+      const from = session.from + Math.max(0, row.started_at - session.started_at);
+      const to = Math.min(from + row.total_s, session.from + session.seconds);
       for (let i = Math.floor(from / width); i < bins && i * width < to; i += 1) {
         const busy = (Math.min(to, (i + 1) * width) - Math.max(from, i * width)) / width;
         asking[i] += busy * share;
@@ -145,15 +153,17 @@
     const told = Math.max(0, ...run.sessions.map((s) => s.desktops || 0));
     const peak = Math.max(told, ...asking.map((v, i) => v + working[i]));
     const points = (values) => values.map((v, i) => [i / (bins - 1), v]);
-    const busy = [...asking, ...working].reduce((a, b) => a + b, 0) / (bins * (told || peak));
+    const leased = width * [...asking, ...working].reduce((a, b) => a + b, 0);
+    const there = run.sessions.reduce((sum, s) => sum + s.seconds * (s.desktops || told || peak), 0);
     return legato.section("Desktops at work over time",
       legato.legend([["phase-act", "desktop at work"],
         ["phase-model", "waiting for the model, spread evenly over each rollout"]]),
       legato.areas([{ cls: "phase-act", name: "desktop at work", points: points(working) },
         { cls: "phase-model", name: "waiting for the model", points: points(asking) }],
-      { yMax: peak, xLabels: [[0, "0"], [1, legato.seconds(last - first)]] }),
+      { yMax: peak, xLabels: [[0, "0"], [1, legato.seconds(wall)]] }),
       h("p", { class: "note" },
-        `${legato.percent(busy)} of ${told ? `${told} desktops` : "the most at once"} leased on average`));
+        `${legato.percent(leased / there)} of ${told ? `${told} desktops` : "the most at once"} leased on average`,
+        run.sessions.length > 1 ? `; ${run.sessions.length} sessions, without the time between them` : ""));
   }
 
   function slowest(run) {
@@ -171,11 +181,15 @@
 
   function gaps(run) {
     if (!run.gaps.length) return null;
-    const yMax = Math.max(1e-6, ...run.gaps.map(([, , max]) => max));
+    const known = run.gaps.filter((gap) => gap[1] !== null);
+    const broken = run.gaps.filter((gap) => gap[4]).map(([turn, , , ok, not]) =>
+      `turn ${turn + 1}: ${not} of ${legato.count(ok + not, "rollout")}`);
+    const yMax = Math.max(1e-6, ...known.map(([, , max]) => max));
     const last = run.gaps[run.gaps.length - 1][0];
-    const series = (i) => run.gaps.map((gap) => [last ? gap[0] / last : 0.5, gap[i],
-      `turn ${gap[0] + 1}: ${gap[i].toExponential(1)} over ${gap[3]} rollouts`]);
+    const series = (i) => known.map((gap) => [last ? gap[0] / last : 0.5, gap[i],
+      `turn ${gap[0] + 1}: ${gap[i].toExponential(1)} over ${legato.count(gap[3], "rollout")}`]);
     return legato.section("Trainer against server: logprob gap by turn",
+      broken.length ? h("p", { class: "error" }, `not finite: ${broken.join(", ")}`) : null,
       legato.legend([["series-a", "mean |gap|"], ["series-b", "largest"]]),
       legato.lines([{ cls: "series-a", name: "mean", points: series(1) },
         { cls: "series-b", name: "largest", points: series(2) }],

@@ -92,10 +92,16 @@
       ["sampling", Object.entries(step.sampling).map(([k, v]) => `${k} ${JSON.stringify(v)}`).join(", ")],
     ];
     if (step.gap) {
-      const [mean, largest] = step.gap.slice(1).map((nats) => nats.toExponential(1));
+      const [mean, largest] = step.gap.slice(1).map((nats) =>
+        nats === null ? "not finite" : nats.toExponential(1));
       pairs.push(["trainer − server", `mean ${mean}, largest ${largest} nats`]);
     }
     return h("dl", { class: "pairs" }, pairs.map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
+  }
+
+  function brokenTokens(step) {
+    const count = (step.logprobs || []).filter((logprob) => logprob === null).length;
+    return count ? h("p", { class: "error" }, `not finite: ${legato.count(count, "logprob")}`) : null;
   }
 
   legato.stepText = (run, row, detail, number) => {
@@ -106,7 +112,8 @@
       legato.section("Reply",
         step.reasoning ? h("pre", { class: "text reasoning" }, step.reasoning) : null,
         h("pre", { class: "text" }, step.content)),
-      legato.section("Reply, token by token", legato.tokenLegend(row), legato.replyTokens(step)),
+      legato.section("Reply, token by token", legato.tokenLegend(row), brokenTokens(step),
+        legato.replyTokens(step)),
       legato.section("Time",
         legato.stack(parts), legato.legend(parts.map((p) => [p.cls, `${p.name} ${legato.seconds(p.value)}`]))),
       legato.section("Facts", facts(detail, step)),

@@ -5,8 +5,10 @@
   const { h } = legato;
   const STEPS = [0.9, 0.7, 0.5, 0.3, 0.15, 0.05, 0.01]; // probabilities between the shades
 
+  // logprob: undefined where the server told none, null where it was no finite number.
   const shade = (logprob) => {
-    if (logprob === null || logprob === undefined) return "unknown";
+    if (logprob === undefined) return "unknown";
+    if (logprob === null) return "broken";
     const p = Math.exp(logprob);
     const at = STEPS.findIndex((step) => p >= step);
     return String(at < 0 ? STEPS.length : at);
@@ -16,8 +18,8 @@
 
   function token(text, id, logprob, masked) {
     const shown = text === undefined || text === null ? `${id} ` : visible(text);
-    const known = logprob === null || logprob === undefined
-      ? "" : ` · logprob ${logprob.toFixed(4)} · p ${(100 * Math.exp(logprob)).toFixed(2)}%`;
+    const known = logprob === undefined ? "" : logprob === null ? " · logprob not finite"
+      : ` · logprob ${logprob.toFixed(4)} · p ${(100 * Math.exp(logprob)).toFixed(2)}%`;
     const title = `${id === undefined ? "" : `id ${id}`}${masked ? " · masked" : known}`;
     return h("span", { class: masked ? "token masked" : `token p${shade(logprob)}`, title }, shown);
   }
@@ -28,7 +30,7 @@
     if (!count) return legato.empty("the server reported no tokens");
     const spans = [];
     for (let i = 0; i < count; i += 1) {
-      spans.push(token(tokens ? tokens[i] : null, ids ? ids[i] : undefined, logprobs ? logprobs[i] : null, false));
+      spans.push(token(tokens ? tokens[i] : null, ids ? ids[i] : undefined, logprobs ? logprobs[i] : undefined, false));
     }
     return h("pre", { class: "tokens" }, spans);
   };
@@ -36,7 +38,7 @@
   legato.promptTokens = (step) => {
     if (!step.prompt_ids) return legato.empty("the ids of the prompt are not known");
     const spans = step.prompt_ids.map((id, i) =>
-      token(step.prompt_tokens ? step.prompt_tokens[i] : null, id, null, true));
+      token(step.prompt_tokens ? step.prompt_tokens[i] : null, id, undefined, true));
     const kept = step.prefix_len
       ? h("span", { class: "note" }, `… ${step.prefix_len} tokens of the steps before … `) : null;
     return h("pre", { class: "tokens" }, kept, spans);
