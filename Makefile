@@ -44,7 +44,7 @@ test: lint
 	$(PYTHON) -m legato.rl osworld-setup --path .cache/osworld
 	$(BOUNDED) 1900 $(PYTHON) -m legato.desktop.docker files --cache .cache/desktop-image
 	@# Real desktops race with a busy machine: what failed is run once more, alone; twice is a failure.
-	$(BOUNDED) --signal=INT 3600 $(PYTHON) -m pytest || \
+	$(BOUNDED) --signal=INT 4200 $(PYTHON) -m pytest || \
 	  { echo "once more, what failed:"; \
 	    $(BOUNDED) --signal=INT 1200 $(PYTHON) -m pytest --last-failed --last-failed-no-failures none; }
 
