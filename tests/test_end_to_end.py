@@ -25,6 +25,7 @@ from legato.rl.schema import SCHEMA, prompt_ids
 from legato.rl.tokens import load_tokenizer
 from tests.conftest import REPO, Vllm
 from tests.rl.harness.transformers_oracle import Oracle, transformers_oracle
+from tests.view.walk import walk
 
 pytestmark = [pytest.mark.vllm, pytest.mark.desktop]
 
@@ -305,6 +306,12 @@ def expand(row: dict[str, Any], pad: int | None) -> tuple[list[int], dict[int, f
         ids += [token] * (next(counts) if token == pad else 1)
     assert next(counts, None) is None
     return ids, given
+
+
+@pytest.mark.browser
+def test_the_batch_can_be_looked_at(batch: Batch) -> None:
+    said = legato("view", str(batch.out)).stdout
+    walk(batch.out, Path(said.removeprefix("open ").strip()), gaps=False)
 
 
 def test_killing_the_run_leaves_no_desktop_behind(vllm: Vllm, tmp_path: Path) -> None:

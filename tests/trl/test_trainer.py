@@ -21,6 +21,7 @@ from legato.rl.export import export_steps
 from legato.rl.samples import read_samples
 from legato.rl.summary import summarise
 from legato.view.gaps import read_gaps
+from legato.view.site import write_site
 from legato.view.trackers import TAG
 from legato_trl import LegatoGRPOTrainer, to_dataset
 from legato_trl.rows import FORWARD
@@ -29,6 +30,7 @@ from tests.conftest import Vllm
 from tests.trl import stage
 from tests.trl.conftest import MakeTrainer, trainers
 from tests.trl.trained import GROUPS, SIZE, STEPS, Trained, batch_of, gap
+from tests.view.walk import walk
 
 pytestmark = pytest.mark.vllm
 
@@ -150,6 +152,11 @@ def test_the_record_says_how_far_each_turn_was_off(trained: Shared) -> None:
         of_step = [g for name, gaps in noted.items() if name.startswith(f"{step}/") for g in gaps]
         assert max(gap.max for gap in of_step) == pytest.approx(entry["mismatch/max"])
         assert all(0 <= gap.mean <= gap.max for gap in of_step)
+
+
+@pytest.mark.browser
+def test_the_run_can_be_looked_at(trained: Shared, tmp_path: Path) -> None:
+    walk(trained.run, write_site([trained.run], tmp_path / "view"), gaps=True)
 
 
 def test_the_tracker_shows_sheets_of_rollouts_beside_the_figures(trained: Shared) -> None:

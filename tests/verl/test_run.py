@@ -30,7 +30,9 @@ from legato.rl.publish import read_shot, read_state, sockets
 from legato.rl.record import read_records
 from legato.rl.schema import RolloutRecord
 from legato.view.gaps import read_gaps
+from legato.view.site import write_site
 from legato.view.trackers import TAG
+from tests.view.walk import walk
 from tools.verl_run import MANAGER, SWAPPED, VerlRun
 
 LONG = 600.0
@@ -201,6 +203,16 @@ def test_gaps_are_kept_for_the_viewer(first: Seen) -> None:
     gaps = read_gaps(first.out / "rollouts")
     assert set(gaps) == {r["rollout_id"] for r in first.records if r["status"] == "ok"}
     assert all(gap.step == 0 and 0 <= gap.mean <= gap.max for (gap,) in gaps.values())
+
+
+@pytest.mark.browser
+def test_the_run_can_be_looked_at(first: Seen, tmp_path: Path) -> None:
+    place = first.out / "rollouts"
+    walk(place, write_site([place], tmp_path / "view"), gaps=True)
+
+
+def test_the_log_says_how_far_it_is(first: Seen) -> None:
+    assert re.search(rf"^step \d/{STEPS}  \d/8 verdicts  \d/\d groups", first.output, re.MULTILINE)
 
 
 def test_the_profile_knows_the_run(first: Seen) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -159,8 +160,18 @@ def test_rollouts_in_memory_look_as_those_on_disk(tmp_path: Path) -> None:
     assert in_memory.tobytes() == on_disk.tobytes()
 
 
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 def test_an_mp4_is_a_film(fake_run: Path, tmp_path: Path) -> None:
-    write_film(find_strip(fake_run, "0"), tmp_path / "film.mp4", seconds=0.1)
-    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
+    strip = find_strip(fake_run, "0")
+    write_film(strip, tmp_path / "film.mp4", width=320, seconds=0.4)
     assert os.listdir(tmp_path) == ["film.mp4"]
+    ffmpeg = shutil.which("ffmpeg")
+    assert ffmpeg, "this test needs Debian's ffmpeg"
+    played = subprocess.run(
+        [ffmpeg, "-loglevel", "error", "-i", tmp_path / "film.mp4", "-pix_fmt", "rgb24",
+         "-f", "rawvideo", "-"],
+        check=True, capture_output=True, timeout=60,
+    ).stdout  # fmt: skip
+    frames = round(25 * 0.4 * len(strip.frames))
+    height, rest = divmod(len(played), 320 * 3 * frames)
+    assert rest == 0
+    assert 320 * 9 / 16 < height < 320

@@ -92,9 +92,9 @@
       ["sampling", Object.entries(step.sampling).map(([k, v]) => `${k} ${JSON.stringify(v)}`).join(", ")],
     ];
     if (step.gap) {
-      const [mean, largest] = step.gap.slice(1).map((nats) =>
-        nats === null ? "not finite" : nats.toExponential(1));
-      pairs.push(["trainer − server", `mean ${mean}, largest ${largest} nats`]);
+      const [, mean, largest] = step.gap;
+      pairs.push(["trainer − server", mean === null || largest === null ? "not finite"
+        : `mean ${mean.toExponential(1)}, largest ${largest.toExponential(1)} nats`]);
     }
     return h("dl", { class: "pairs" }, pairs.map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
   }
