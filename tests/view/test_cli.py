@@ -36,6 +36,13 @@ def test_film_and_sheet(fake_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").is_file()
 
 
+def test_the_current_directory_is_refused_in_one_line(fake_run: Path, tmp_path: Path) -> None:
+    done = legato("view", fake_run, "--out", ".", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "while you are in it" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -15,6 +15,7 @@ from legato.errors import ConfigError
 from legato.rl.manifest import Manifest
 from legato.rl.publish import FOLDER
 from legato.rl.record import RunDir
+from legato.view.index import RunIndex
 from legato.view.pages import POLICY
 from legato.view.serve import HOST, ViewServer
 from tests.rl.factories import make_rollout
@@ -60,6 +61,21 @@ def test_the_page_and_its_data(server: ViewServer, fake_run: Path) -> None:
     status, body = get(server, f"data/0/images/{picture}.png")
     assert status == 200
     assert body == (fake_run / "images" / f"{picture}.png").read_bytes()
+
+
+def test_what_cannot_be_shown_is_answered(
+    server: ViewServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(index: RunIndex) -> None:
+        raise TypeError("a figure is missing")
+
+    monkeypatch.setattr(RunIndex, "to_json", broken)
+    status, body = get(server, "data/0/index.js")
+    assert status == 500
+    assert body == b"TypeError: a figure is missing"
+    assert "data/0/index.js" in caplog.text
+    assert server.token not in caplog.text
+    assert get(server, "data/runs.js")[0] == 200
 
 
 @pytest.mark.parametrize("token", ["", "x", "%C3%A9", "../", "%2e%2e"])
