@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from legato.rl.record import (
     load_request,
 )
@@ -153,9 +155,11 @@ def test_text_that_utf8_cannot_carry_survives(path: Path) -> None:
 
 
 def test_a_number_json_cannot_carry_costs_no_record(path: Path) -> None:
-    rollout = make_rollout(steps=1, extra={"loss": math.inf, "where": Path("x")})
+    rollout = make_rollout(
+        steps=1, extra={"loss": math.inf, "norm": np.float32("nan"), "where": Path("x")}
+    )
     (record,) = written(path, rollout)
-    assert record["extra"] == {"loss": None, "where": "x"}
+    assert record["extra"] == {"loss": None, "norm": None, "where": "x"}
     assert "Infinity" not in (path / "rollouts.jsonl").read_text()
 
 
