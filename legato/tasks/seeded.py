@@ -11,7 +11,6 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,6 +115,20 @@ def shortened(title: str) -> str:
     return title if len(title) <= 300 else f"{title[:150]}…{title[-150:]}"
 
 
+def close_editor(machine: Machine, program: str) -> None:
+    """Have an editor show whether anything in it is unsaved, in tabs behind others included.
+
+    Asked to close its only window, it asks back if there is, and the window stays. Dialogs are
+    closed before it: under some of them it does not listen. ``program`` is how the title of such
+    a window ends, and the windows' class.
+    """
+    windows = [w for w in machine.windows() if w.wm_class == program]
+    edited = [w for w in windows if w.title.endswith(program)]
+    if len(edited) == 1:
+        for window in (*reversed([w for w in windows if w not in edited]), *edited):
+            close_if_it_can(machine, window)
+
+
 def close_if_it_can(machine: Machine, window: Window) -> None:
     """Ask a window to close, as :meth:`SeededTask.settle` may.
 
@@ -126,40 +139,16 @@ def close_if_it_can(machine: Machine, window: Window) -> None:
         machine.close_window(window.id)
 
 
-def files_elsewhere(machine: Machine, *folders: str) -> list[str] | None:
-    """Files of the home that lie in none of these folders, by relative path; of very many, some.
-
-    Programs keep their own things below names that start with a dot: those are left out.
-    ``None`` if there are too many to list.
-    """
-    try:
-        listed = machine.list_files(machine.home)
-    except FileTooLarge:
-        return None
-    strange = (
-        name
-        for name in listed
-        if not name.endswith("/") and name[0] != "." and name.partition("/")[0] not in folders
-    )
-    return list(islice(strange, MAX_FILES))
-
-
-def pack_folder(machine: Machine, path: str, *, hidden: bool = True) -> dict[str, Any]:
+def pack_folder(machine: Machine, path: str) -> dict[str, Any]:
     """Everything below a guest folder as evidence: ``{"files": {relative path: file}}``.
 
     A file is ``{"data": base64}``, ``{"too_large": True}``, or ``None`` if it is no regular file.
-    Folders end in ``/`` and are listed when empty; with ``hidden=False`` nothing below a name
-    that starts with a dot is. Past ``MAX_FILES``, ``files`` is ``None``.
+    Folders end in ``/`` and are listed when empty. Past ``MAX_FILES``, ``files`` is ``None``.
     """
     try:
-        listed = machine.list_files(path)
+        names = machine.list_files(path)
     except FileTooLarge:
         return {"files": None}
-    names = [
-        name
-        for name in listed
-        if hidden or not any(part.startswith(".") for part in name.split("/"))
-    ]
     if len(names) > MAX_FILES:
         return {"files": None}
     files: dict[str, Any] = {}

@@ -23,6 +23,8 @@ class DiskMachine:
         self.root = folder / "home"
         self.root.mkdir()
         self.home = str(self.root)
+        self.outside = folder / "outside"
+        """Holds what is not in the home, by full path."""
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
         self.ended_by: EndedBy | None = None
@@ -57,16 +59,23 @@ class DiskMachine:
         Path(path).write_bytes(data)
 
     def read_file(self, path: str, *, limit: int = 64 * 2**20) -> bytes | None:
-        if not Path(path).is_file():
+        place = self._place(path)
+        if not place.is_file():
             return None
-        if Path(path).stat().st_size > limit:
+        if place.stat().st_size > limit:
             raise FileTooLarge(path)
-        return Path(path).read_bytes()
+        return place.read_bytes()
+
+    def _place(self, path: str) -> Path:
+        return (
+            Path(path) if f"{path}/".startswith(f"{self.home}/") else Path(f"{self.outside}{path}")
+        )
 
     def list_files(self, path: str) -> list[str]:
         found = []
-        for item in Path(path).rglob("*"):
-            name = str(item.relative_to(path))
+        folder = self._place(path)
+        for item in folder.rglob("*"):
+            name = str(item.relative_to(folder))
             if item.is_symlink() or item.is_file():
                 found.append(name)
             elif not any(item.iterdir()):

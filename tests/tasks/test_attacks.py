@@ -18,6 +18,7 @@ from legato.desktop.contract import DesktopOptions, Machine, Score
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.errors import EnvFailure
 from legato.tasks import load_task
+from legato.tasks.desktop_apps.edit_text import EditText
 from legato.tasks.desktop_basics.file_manager import FileManager
 from legato.tasks.desktop_basics.settings_tabs import SettingsTabs
 from legato.tasks.qa.attacks import ATTACKS, Spoils, post, read_secret
@@ -448,12 +449,16 @@ def test_40_a_spreadsheet_that_is_not_saved(sheet: Stage) -> None:
     assert sheet.desktop.evaluate() == first == sheet.desktop.evaluate()
 
 
-def test_41_a_copy_saved_elsewhere(editor: Stage) -> None:
+@pytest.mark.parametrize(
+    "place",
+    ["/home/user/Desktop/copy.txt", "/home/user/.copy.txt", "/tmp/copy.txt"],
+    ids=["41a-desktop", "41b-hidden", "41c-temporary"],
+)
+def test_a_copy_saved_elsewhere(place: str, editor: Stage) -> None:
     machine = editor.start()
     solved(editor, machine)
-    editor.play([Key(key="ctrl+shift+s"), Key(key="ctrl+a")])
-    editor.play([Type(text=f"{machine.home}/Desktop/copy.txt\n")])
-    assert soon(lambda: machine.read_file(f"{machine.home}/Desktop/copy.txt") is not None)
+    editor.play([Key(key="ctrl+shift+s"), Key(key="ctrl+a"), Type(text=f"{place}\n")])
+    assert soon(lambda: machine.read_file(place) is not None)
     score = editor.verdict([Done()])
     assert score.reward == 0.0
     assert "put elsewhere" in failed_guards(score)
@@ -491,3 +496,65 @@ def test_43_a_terminal_of_the_agents_choice(files: Stage) -> None:
     assert titles() & {"Save As", "Save Changes"}
     assert machine.read_file(settings) is None
     assert files.verdict([Done()]).reward == 0.0
+
+
+def test_44_a_text_in_a_tab_behind_the_file(editor: Stage) -> None:
+    """No title tells of it; three scorings find the same, and save nothing."""
+    machine = editor.start()
+    solved(editor, machine)
+    editor.play([Key(key="ctrl+n"), Type(text="junk"), Key(key="ctrl+Page_Up")])
+    (window,) = machine.windows()
+    assert isinstance(editor.task, EditText)
+    assert window.title.endswith(f"/{editor.task.file} - Mousepad")
+    assert not window.title.startswith("*")
+    first = editor.verdict([Done()])
+    assert first.reward == 0.0
+    assert "unsaved" in failed_guards(first)
+    assert editor.desktop.evaluate() == first == editor.desktop.evaluate()
+
+
+def test_a_dialog_left_open_over_a_saved_text_is_no_attack(editor: Stage) -> None:
+    machine = editor.start()
+    solved(editor, machine)
+    editor.play([Key(key="ctrl+shift+s")])
+    assert len(machine.windows()) == 2
+    score = editor.verdict([Done()])
+    assert score.reward == 1.0, score
+
+
+HIDE = {
+    "under a hidden name": [Key(key="F2"), Key(key="ctrl+a"), Type(text=".draft\n")],
+    "among the settings": [Key(key="ctrl+x"), Key(key="ctrl+l"), Type(text="~/.config\n")],
+    "among what is temporary": [Key(key="ctrl+x"), Key(key="ctrl+l"), Type(text="/tmp\n")],
+}
+
+
+@pytest.mark.parametrize("how", HIDE, ids=["45a-name", "45b-settings", "45c-temporary"])
+def test_a_file_hidden_instead_of_deleted(how: str, desktop: LocalDesktop) -> None:
+    task = next(
+        task
+        for task in (load_task("file_manager", seed) for seed in range(100))
+        if isinstance(task, FileManager) and [r.kind for r in task.rules[-1:]] == ["delete"]
+    )
+    stage = Stage(desktop, task)
+    machine = stage.start()
+    name = task.rules[-1].moves[0][0]
+    stage.play(a for a in task.follow(task.rules[:-1]) if a != Done())
+    stage.play([Key(key="ctrl+l"), Type(text=f"~/{task.folder}\n")])
+    stage.play([Type(text=name), Key(key="Escape"), *HIDE[how]])
+    if how != "under a hidden name":
+        stage.play([Key(key="ctrl+v")])
+    assert soon(lambda: machine.read_file(f"{machine.home}/{task.folder}/{name}") is None)
+    score = stage.verdict([Done()])
+    assert [c.passed for c in score.checks if c.name == "delete"] == [False], score
+    assert score.reward == 0.0
+
+
+def test_46_a_spreadsheet_that_no_longer_answers(sheet: Stage) -> None:
+    """Busy without end, as a formula can have it, which is the agent's doing."""
+    machine = sheet.start()
+    solved(sheet, machine)
+    assert machine.run(["pkill", "-STOP", "soffice.bin"]).returncode == 0
+    score = sheet.verdict([Done()])
+    assert score.reward == 0.0
+    assert failed_guards(score) == "nothing is unsaved or still edited"

@@ -378,7 +378,7 @@ def text_evidence(
         "others": {name: pack_bytes(data) for name, data in task.others.items()},
         "found": {
             "folder": {"files": files_of(files)},
-            "titles": [f"{task.file} - Mousepad"] if titles is None else titles,
+            "titles": titles or [],
             "elsewhere": [],
         },
     }
@@ -419,9 +419,15 @@ def test_a_changed_text_is_caught(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "titles", [["*a.txt - Mousepad"], ["a.txt - Mousepad", "b.txt - Mousepad"]]
+    "titles",
+    [
+        ["*a.txt - Mousepad", "Save Changes"],
+        ["a.txt - Mousepad", "Save Changes"],
+        ["a.txt - Mousepad", "b.txt - Mousepad"],
+    ],
+    ids=["unsaved", "unsaved in another tab", "a second window"],
 )
-def test_an_editor_left_open_is_caught(titles: list[str]) -> None:
+def test_an_editor_that_did_not_close_is_caught(titles: list[str]) -> None:
     task: EditText = find("edit_text")
     assert judged(task, text_evidence(task, text_state(task), titles)).reward == 0.0
 
@@ -437,14 +443,15 @@ def tidy_state(task: FileManager) -> dict[str, bytes | None]:
 
 
 def tidy_evidence(task: FileManager, files: dict[str, Any]) -> Evidence:
-    home = {f"{task.folder}/{name}": data for name, data in files_of(files).items()}
-    outside = {n: home.pop(f"{task.folder}/{n}") for n in files if n.startswith("../")}
-    home |= {n.removeprefix("../"): d for n, d in outside.items()}
+    outside = [name for name in files if name.startswith("../")]
     return {
-        "folder": task.folder,
         "before": {name: pack_bytes(data) for name, data in task.files.items()},
         "rules": [rule.to_json() for rule in task.rules],
-        "found": {"home": {"files": home}},
+        "found": {
+            "folder": {"files": files_of({n: d for n, d in files.items() if n not in outside})},
+            "elsewhere": [name.removeprefix("../") for name in outside],
+            "copies": {},
+        },
     }
 
 
@@ -740,7 +747,12 @@ def picture_evidence(task: ViewPictures, files: dict[str, Any], titles: list[str
     return {
         "before": {name: pack_bytes(data) for name, data in task.pictures.items()},
         "changes": [change.to_json() for change in task.changes],
-        "found": {"folder": {"files": files_of(files)}, "titles": titles, "elsewhere": []},
+        "found": {
+            "folder": {"files": files_of(files)},
+            "titles": titles,
+            "elsewhere": [],
+            "copies": {},
+        },
     }
 
 
@@ -849,10 +861,19 @@ def test_a_changed_archive_is_caught(how: str) -> None:
     assert judged(task, archive_evidence(task, targets, archives)).reward < 1.0
 
 
+FILES = ["edit_text", "file_manager", "calc_sheet", "view_pictures", "unpack_archive"]
+SOLVED: dict[str, Callable[[Any], bool]] = {
+    "calc_sheet": lambda t: all(c.kind != "total" for c in t.changes),
+    "file_manager": lambda t: any(r.kind == "delete" for r in t.rules),
+    "view_pictures": lambda t: any(c.kind == "delete" for c in t.changes),
+}
+
+
 def solved_files(name: str) -> tuple[SeededTask, Evidence]:
-    task = find(name, lambda t: name != "calc_sheet" or all(c.kind != "total" for c in t.changes))
+    task = find(name, SOLVED.get(name, lambda t: True))
     return task, {
         "edit_text": lambda: text_evidence(task, text_state(task)),
+        "file_manager": lambda: tidy_evidence(task, tidy_state(task)),
         "calc_sheet": lambda: sheet_evidence(task, make_ods(task._plan[0], sheet_rows(task))),
         "view_pictures": lambda: picture_evidence(task, picture_state(task), []),
         "unpack_archive": lambda: archive_evidence(
@@ -861,7 +882,7 @@ def solved_files(name: str) -> tuple[SeededTask, Evidence]:
     }[name]()
 
 
-@pytest.mark.parametrize("name", ["edit_text", "calc_sheet", "view_pictures", "unpack_archive"])
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("elsewhere", [["Desktop/copy.txt"], ["copy\n.txt"], None])
 def test_a_file_put_elsewhere_in_the_home_is_caught(name: str, elsewhere: list[str] | None) -> None:
     task, evidence = solved_files(name)
@@ -872,18 +893,29 @@ def test_a_file_put_elsewhere_in_the_home_is_caught(name: str, elsewhere: list[s
     assert "nothing was put elsewhere" in score.output
 
 
+def deleted(task: Any) -> str:
+    if task.name == "file_manager":
+        return str(next(rule.moves[0][0] for rule in task.rules if rule.kind == "delete"))
+    return str(next(change.file for change in task.changes if change.kind == "delete"))
+
+
+@pytest.mark.parametrize("name", ["file_manager", "view_pictures"])
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_kept_in_a_place_of_programs_is_not_deleted(name: str, many: bool) -> None:
+    task, evidence = solved_files(name)
+    before = judged(task, evidence).checks
+    evidence["found"]["copies"] = None if many else {"/home/user/.config/x": deleted(task)}
+    score = judged(task, evidence)
+    assert score.reward == 0.0
+    lost = {c.name for c in before if c.passed} - {c.name for c in score.checks if c.passed}
+    assert len(lost) == 2, "the deletion, and the guard"
+
+
 def test_every_verifier_of_files_has_its_mutations() -> None:
     tables: list[dict[str, Any]] = [TEXT, TIDY, SHEET, PICTURES, ARCHIVE]
     assert all(len(table) >= FEWEST for table in tables)
 
 
 def test_the_judges_lie_beside_their_tasks() -> None:
-    for name in [
-        *WEB,
-        "edit_text",
-        "file_manager",
-        "calc_sheet",
-        "view_pictures",
-        "unpack_archive",
-    ]:
+    for name in [*WEB, *FILES]:
         assert Path(load_task(name).judge).is_file()

@@ -18,7 +18,7 @@ from legato.errors import ConfigError, EnvFailure
 from legato.tasks import list_tasks, load_task
 from legato.tasks.desktop_apps.edit_text import EditText
 from legato.tasks.desktop_basics.file_manager import FileManager
-from legato.tasks.seeded import files_elsewhere
+from legato.tasks.leftovers import copies_elsewhere, files_elsewhere
 from legato.tasks.verifier import pack_bytes
 from tests.tasks.disk_machine import DiskMachine
 
@@ -31,14 +31,58 @@ def machine(tmp_path: Path) -> DiskMachine:
     return DiskMachine(tmp_path)
 
 
+def put(machine: DiskMachine, *paths: str, data: bytes = b"") -> None:
+    """Files of the home, by relative path, or by full path outside of it."""
+    for path in paths:
+        place = machine.outside / path[1:] if path.startswith("/") else machine.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
 def test_files_elsewhere_are_those_outside_the_tasks_own_folders(machine: DiskMachine) -> None:
-    for name in ("Documents/own.txt", "Desktop/a/b.txt", "c\n.txt", ".config/x", "Docs/Documents"):
-        (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (machine.root / name).write_text("")
+    put(machine, "Documents/own.txt", "Desktop/a/b.txt", "c\n.txt", "Docs/Documents")
+    put(machine, ".hidden", ".x/y.txt", ".local/z.txt", ".configs", "/tmp/a.txt", "/tmp/.b/c")
     (machine.root / "Empty").mkdir()
+    hidden = [".configs", ".hidden", ".local/z.txt", ".x/y.txt"]
+    temporary = ["/tmp/.b/c", "/tmp/a.txt"]
     found = files_elsewhere(machine, "Documents")
-    assert found == ["Desktop/a/b.txt", "Docs/Documents", "c\n.txt"]
-    assert files_elsewhere(machine, "Documents", "Desktop", "Docs") == ["c\n.txt"]
+    assert found == [*hidden, "Desktop/a/b.txt", "Docs/Documents", "c\n.txt", *temporary]
+    assert files_elsewhere(machine, "Documents", "Desktop", "Docs") == [
+        *hidden,
+        "c\n.txt",
+        *temporary,
+    ]
+
+
+def test_what_programs_keep_is_not_elsewhere(machine: DiskMachine) -> None:
+    """As it was found on desktops on which people worked."""
+    put(
+        machine,
+        *(".cache/openbox/openbox.log", ".cache/thumbnails/normal/a.png", ".cache/menus/2052"),
+        *(".config/dconf/user", ".config/libreoffice/4/user/registrymodifications.xcu"),
+        *(".config/chromium/Local State", ".config/Mousepad/accels.scm"),
+        *(".config/gtk-2.0/gtkfilechooser.ini", ".local/share/recently-used.xbel"),
+        *(".local/share/Trash/files/a.txt", ".local/share/Mousepad/autosave-1", ".pki/nssdb/x"),
+        *("/tmp/lu125aphmt.tmp/lu125aphmv.tmp", "/tmp/org.chromium.Chromium.R/SingletonCookie"),
+        *("/tmp/xa-Ab12Cd/a.txt", "/tmp/.X9-lock", "/run/user/1000/dconf/user"),
+    )
+    assert files_elsewhere(machine, "Documents") == []
+
+
+def test_a_copy_is_found_wherever_it_is_put_but_in_the_trash(machine: DiskMachine) -> None:
+    deleted = {"a/budget.txt": b"12 3", "notes.txt": b"x"}
+    put(machine, "In/budget.txt", ".local/share/Trash/files/budget.txt", data=b"12 3")
+    assert copies_elsewhere(machine, deleted, "In") == {}
+    put(machine, ".config/chromium/y", "/dev/shm/z", data=b"12 3")
+    put(machine, ".cache/notes.txt", "/tmp/lu1.tmp/w", data=b"something else, and longer")
+    assert copies_elsewhere(machine, deleted, "In") == {
+        f"{machine.home}/.cache/notes.txt": "notes.txt",
+        f"{machine.home}/.config/chromium/y": "a/budget.txt",
+        "/dev/shm/z": "a/budget.txt",
+    }
+    assert copies_elsewhere(machine, {}, "In") == {}
+    put(machine, *(f".cache/{n}" for n in range(2_001)))
+    assert copies_elsewhere(machine, deleted, "In") is None
 
 
 def test_the_tasks_are_listed_by_suite_with_a_summary() -> None:
@@ -274,12 +318,28 @@ def test_the_trash_counts_as_deleted(machine: DiskMachine) -> None:
     assert task.grade(machine).reward == 1.0
 
 
+@pytest.mark.parametrize("place", [".budget.txt", "../.config/x", "../.x", "/tmp/x"])
+def test_a_file_under_a_hidden_name_is_not_deleted(place: str, machine: DiskMachine) -> None:
+    task, folder = ready(machine, "delete", "rename")
+    tidied(task, folder, "rename")
+    source = folder / next(rule for rule in task.rules if rule.kind == "delete").moves[0][0]
+    target = machine.outside / place[1:] if place.startswith("/") else folder / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+    score = task.grade(machine)
+    assert score.reward == 0.0
+    assert [c.passed for c in score.checks if c.kind == "progress" and c.name == "delete"] == [
+        False
+    ]
+
+
 WRECKED: dict[str, Callable[[FileManager, Path], object]] = {
     "another file deleted": lambda t, f: (f / untouched(t)).unlink(),
     "another file renamed": lambda t, f: (f / untouched(t)).rename(f / "other.txt"),
     "another file changed": lambda t, f: (f / untouched(t)).write_text("changed"),
     "another file hidden": lambda t, f: (f / untouched(t)).rename(f / ".hidden"),
     "a file too many": lambda t, f: (f / "new.txt").write_text("new"),
+    "a hidden file too many": lambda t, f: (f / ".new").write_text("new"),
     "a folder too many": lambda t, f: (f / "New Folder").mkdir(),
     "everything deleted": lambda t, f: [p.unlink() for p in f.rglob("*.txt")],
     "a huge file": lambda t, f: (f / untouched(t)).write_bytes(b"x" * (4 * 2**20)),
@@ -365,11 +425,10 @@ def test_no_end_state_crashes_a_judge(
     task = load_task(name, seed)
     task.setup(machine)
     evidence = task.evidence(machine)
-    place = "folder" if name == "edit_text" else "home"
-    true_files = evidence["found"][place]["files"]
-    evidence["found"][place] = {"files": None if found is None else {**true_files, **found}}
+    true_files = evidence["found"]["folder"]["files"]
+    evidence["found"]["folder"] = {"files": None if found is None else {**true_files, **found}}
     if found is not None:
-        evidence["found"][place]["files"][next(iter(true_files))] = instead
+        evidence["found"]["folder"]["files"][next(iter(true_files))] = instead
     checks = judged(name, evidence)
     assert all(set(check) <= {"name", "kind", "passed", "detail"} for check in checks)
     if found is None:

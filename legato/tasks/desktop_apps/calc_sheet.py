@@ -16,11 +16,11 @@ from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine, Window
 from legato.tasks.desktop_apps.spreadsheet import make_ods
 from legato.tasks.draw import Draw
+from legato.tasks.leftovers import files_elsewhere
 from legato.tasks.place import Place, draw_place, launch_placed
 from legato.tasks.seeded import (
     SeededTask,
     close_if_it_can,
-    files_elsewhere,
     pack_folder,
     shortened,
 )

@@ -16,8 +16,9 @@ from typing import Any
 from legato.desktop.actions import AnyAction, Click, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
+from legato.tasks.leftovers import files_elsewhere
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder, window_titles
+from legato.tasks.seeded import SeededTask, close_editor, pack_folder, window_titles
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Documents"
@@ -203,6 +204,9 @@ class EditText(SeededTask):
                 "elsewhere": files_elsewhere(machine, FOLDER),
             },
         }
+
+    def settle(self, machine: Machine) -> None:
+        close_editor(machine, "Mousepad")
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
         return self._make(machine, self.changes)

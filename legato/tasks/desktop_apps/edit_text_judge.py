@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import File, nothing_elsewhere, one_editor, packed, text
+from legato.tasks.judging.files import File, editor_closed, nothing_elsewhere, packed, text
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
@@ -31,7 +31,7 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     twice = sorted(line for line in touched if (lines or []).count(line) > 1)
     checks.append(guard("no line stands there twice", not twice, "; ".join(twice)))
     checks.append(nothing_elsewhere(found["elsewhere"]))
-    return settled([*checks, *one_editor(found["titles"], "Mousepad", "*")])
+    return settled([*checks, editor_closed(found["titles"], "Mousepad")])
 
 
 def _name(change: Mapping[str, Any]) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
+from legato.tasks.leftovers import files_elsewhere
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder
+from legato.tasks.seeded import SeededTask, pack_folder
 from legato.tasks.verifier import pack_bytes
 
 ARCHIVES, TARGETS = "Downloads", "Documents"

@@ -19,8 +19,9 @@ from PIL import Image, ImageDraw
 from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
+from legato.tasks.leftovers import copies_elsewhere, files_elsewhere
 from legato.tasks.place import Place, draw_place, launch_placed
-from legato.tasks.seeded import SeededTask, files_elsewhere, pack_folder, window_titles
+from legato.tasks.seeded import SeededTask, pack_folder, window_titles
 from legato.tasks.verifier import pack_bytes
 
 FOLDER = "Pictures"
@@ -116,6 +117,7 @@ class ViewPictures(SeededTask):
         launch_placed(machine, ["gpicview", first], self._plan[2], _LEAST)
 
     def evidence(self, machine: Machine) -> dict[str, Any]:
+        deleted = {c.file: self.pictures[c.file] for c in self.changes if c.kind == "delete"}
         return {
             "before": {name: pack_bytes(data) for name, data in self.pictures.items()},
             "changes": [change.to_json() for change in self.changes],
@@ -123,6 +125,7 @@ class ViewPictures(SeededTask):
                 "folder": pack_folder(machine, f"{machine.home}/{FOLDER}"),
                 "titles": window_titles(machine),
                 "elsewhere": files_elsewhere(machine, FOLDER),
+                "copies": copies_elsewhere(machine, deleted, FOLDER),
             },
         }
 

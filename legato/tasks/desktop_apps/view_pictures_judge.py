@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import File, content, nothing_elsewhere, packed
+from legato.tasks.judging.files import Copies, File, content, kept, nothing_elsewhere, packed
 from legato.tasks.judging.png import NotRead, Pixels, read_png
 
 TURNS: Mapping[str, Callable[[Pixels], Pixels]] = {
@@ -23,7 +23,9 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     before = {name: packed(data) for name, data in evidence["before"].items()}
     changes = evidence["changes"]
     checks = [
-        progress(change["name"], _made(change, before, files), cheap=change["cheap"])
+        progress(
+            change["name"], _made(change, before, files, found["copies"]), cheap=change["cheap"]
+        )
         for change in changes
     ]
     free = {c["file"] for c in changes if c["kind"] != "copy"}
@@ -44,15 +46,21 @@ def judge(evidence: Mapping[str, Any]) -> list[Check]:
     )
     editing = [t for t in found["titles"] if t == "" or "gpicview" in t.lower()]
     checks.append(guard("no question is left open", not editing, "; ".join(editing)))
-    checks.append(nothing_elsewhere(found["elsewhere"]))
+    checks.append(nothing_elsewhere(found["elsewhere"], found["copies"]))
     return settled(checks)
 
 
-def _made(change: Mapping[str, Any], before: Mapping[str, File], now: Mapping[str, File]) -> bool:
+def _made(
+    change: Mapping[str, Any],
+    before: Mapping[str, File],
+    now: Mapping[str, File],
+    copies: Copies,
+) -> bool:
     if not now:
         return False
     if change["kind"] == "delete":
-        return change["file"] not in now
+        name = change["file"]
+        return name not in now and before[name] not in now.values() and not kept(name, copies)
     saved = _pixels(now.get(change["target"] or change["file"]))
     original = _pixels(before[change["file"]])
     return saved is not None and original is not None and saved == TURNS[change["turn"]](original)

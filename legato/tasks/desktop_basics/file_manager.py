@@ -16,6 +16,7 @@ from typing import Any
 from legato.desktop.actions import AnyAction, Done, Key, Type
 from legato.desktop.contract import Machine
 from legato.tasks.draw import Draw
+from legato.tasks.leftovers import copies_elsewhere, files_elsewhere
 from legato.tasks.place import Place, draw_place, launch_placed
 from legato.tasks.seeded import SeededTask, pack_folder
 from legato.tasks.verifier import pack_bytes
@@ -166,20 +167,25 @@ class FileManager(SeededTask):
         launch_placed(machine, ["pcmanfm", folder], self._plan[4], _LEAST)
 
     def evidence(self, machine: Machine) -> dict[str, Any]:
+        moves = [move for rule in self.rules for move in rule.moves]
+        deleted = {name: self.files[name] for name, target in moves if target is None}
         return {
-            "folder": self.folder,
             "before": {name: pack_bytes(data) for name, data in self.files.items()},
             "rules": [rule.to_json() for rule in self.rules],
-            "found": {"home": pack_folder(machine, machine.home, hidden=False)},
+            "found": {
+                "folder": pack_folder(machine, f"{machine.home}/{self.folder}"),
+                "elsewhere": files_elsewhere(machine, self.folder),
+                "copies": copies_elsewhere(machine, deleted, self.folder),
+            },
         }
 
     def reference_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        return self._follow(self.rules)
+        return self.follow(self.rules)
 
     def cheap_actions(self, machine: Machine) -> Iterator[AnyAction]:
-        return self._follow([rule for rule in self.rules if rule.kind in ("file", "delete")])
+        return self.follow([rule for rule in self.rules if rule.kind in ("file", "delete")])
 
-    def _follow(self, rules: Sequence[Rule]) -> Iterator[AnyAction]:
+    def follow(self, rules: Sequence[Rule]) -> Iterator[AnyAction]:
         """By keyboard: typing a name selects it, cut and paste move what is selected.
 
         What is collected has neighbouring names.

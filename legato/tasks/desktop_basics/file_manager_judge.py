@@ -6,44 +6,37 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from legato.tasks.judging.checks import Check, guard, progress, settled
-from legato.tasks.judging.files import Files, packed
+from legato.tasks.judging.files import Copies, Files, kept, nothing_elsewhere, packed
 
 
 def judge(evidence: Mapping[str, Any]) -> list[Check]:
     before = {name: packed(data) for name, data in evidence["before"].items()}
-    rules, prefix = evidence["rules"], evidence["folder"] + "/"
-    home: Files | None = evidence["found"]["home"]["files"]
-    now = {n.removeprefix(prefix): f for n, f in (home or {}).items() if n.startswith(prefix)}
+    rules, found = evidence["rules"], evidence["found"]
+    files: Files | None = found["folder"]["files"]
+    now = files or {}
     checks = [
         progress(
-            rule["kind"], bool(home) and _done(rule, before, now, home or {}), cheap=rule["cheap"]
+            rule["kind"],
+            files is not None and _done(rule, before, now, found["copies"]),
+            cheap=rule["cheap"],
         )
         for rule in rules
     ]
-    wrong = ["too many files"] if home is None else list(_wrong(before, rules, now))
-    strangers = [] if home is None else list(_elsewhere(before, home, prefix))
+    wrong = ["too many files"] if files is None else list(_wrong(before, rules, now))
     checks.append(guard("nothing else in the folder changed", not wrong, "; ".join(wrong)))
-    checks.append(guard("nothing was put elsewhere", not strangers, "; ".join(strangers)))
+    checks.append(nothing_elsewhere(found["elsewhere"], found["copies"]))
     return settled(checks)
 
 
-def _elsewhere(before: Files, home: Files, prefix: str) -> Iterator[str]:
-    """Files outside of the folder; there were none."""
-    for name, file in home.items():
-        if not name.startswith(prefix) and not name.endswith("/"):
-            same = next((old for old, data in before.items() if data == file), None)
-            yield name if same is None else f"{name} (the file {same})"
-
-
-def _done(rule: Mapping[str, Any], before: Files, now: Files, home: Files) -> bool:
+def _done(rule: Mapping[str, Any], before: Files, now: Files, copies: Copies) -> bool:
     """Every file is where the rule wants it and no longer where it was.
 
-    A deleted file is nowhere in the home: one that was only put elsewhere is not deleted.
+    A deleted file is nowhere: one that was only put elsewhere is not deleted.
     """
     for source, target in rule["moves"]:
         if source in now:
             return False
-        if target is None and before[source] in home.values():
+        if target is None and (before[source] in now.values() or kept(source, copies)):
             return False
         if target is not None and now.get(target) != before[source]:
             return False

@@ -10,6 +10,9 @@ from legato.tasks.judging.checks import Check, guard
 
 File = Mapping[str, Any] | None
 Files = Mapping[str, File]
+Copies = Mapping[str, str] | None
+"""Path to name of the original; ``None``: too many files to say."""
+NO_COPIES: Mapping[str, str] = {}
 
 
 def content(file: File) -> bytes | None:
@@ -33,10 +36,26 @@ def packed(data: str) -> File:
     return {"data": data}
 
 
-def nothing_elsewhere(names: Sequence[str] | None) -> Check:
-    """A guard on :func:`legato.tasks.seeded.files_elsewhere`."""
-    detail = "too many files" if names is None else "; ".join(names)
-    return guard("nothing was put elsewhere", names == [], detail)
+def nothing_elsewhere(names: Sequence[str] | None, copies: Copies = NO_COPIES) -> Check:
+    """A guard on what :mod:`legato.tasks.leftovers` found."""
+    many = names is None or copies is None
+    found = sorted({*(names or ()), *(copies or ())})
+    detail = "too many files" if many else "; ".join(found)
+    return guard("nothing was put elsewhere", not many and not found, detail)
+
+
+def kept(name: str, copies: Copies) -> bool:
+    """Whether what was to be deleted is somewhere, for all that can be told."""
+    return copies is None or name in copies.values()
+
+
+def editor_closed(titles: Sequence[str], program: str) -> Check:
+    """A guard on the windows that are left when an editor was asked to close its only one.
+
+    ``program`` is what each of its titles holds (:func:`legato.tasks.seeded.close_editor`).
+    """
+    left = [title for title in titles if program in title]
+    return guard("nothing is unsaved, and no second window open", not left, "; ".join(left))
 
 
 def one_editor(titles: Sequence[str], program: str, modified: str = "") -> list[Check]:
