@@ -1,18 +1,20 @@
 """Files that were put where a task does not look: by mistake, or to hide them.
 
-Programs keep things of their own below hidden names of the home and in the directories for
-temporary files. What lies in such a place is left out by the place, except a copy of what was to
-be deleted, which is looked for everywhere.
+Programs keep things of their own below hidden names of the home and in the directory for
+temporary files, some for a moment only, and not all of their names are known. So a file there
+counts if it has the name or the bytes of one of the task's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from legato.desktop.contract import Machine
 from legato.errors import FileTooLarge
+from legato.tasks.seeded import MAX_FILE, MAX_FILES
 
 MAX_NAMED = 200
 """Most files elsewhere that are named to a judge."""
@@ -32,21 +34,27 @@ _PROGRAMS_TEMPORARY = re.compile(r"\.?org\.chromium\.|lu\w+\.tmp|OSL_PIPE_|xa-|\
 
 
 def files_elsewhere(machine: Machine, *folders: str) -> list[str] | None:
-    """Files of the home that lie in none of these folders, by relative path, and of ``/tmp``.
+    """Files of the home that lie in none of these folders, by relative path.
 
-    Those of programs are left out. Of very many, some; ``None`` if there are too many to list.
+    Of those under hidden names, and in ``/tmp``, only what has name or bytes of a file in the
+    folders. Of very many, some; ``None`` if there are too many to list.
     """
     try:
-        home, temporary = machine.list_files(machine.home), machine.list_files(TEMPORARY)
+        home = machine.list_files(machine.home)
+        temporary = machine.list_files(TEMPORARY)
+        strange = [
+            name
+            for name in home
+            if name.partition("/")[0] not in folders and not _PROGRAMS_HOME.match(name)
+        ]
+        hidden = [f"{machine.home}/{name}" for name in strange if name.startswith(".")]
+        hidden += [f"{TEMPORARY}/{n}" for n in temporary if not _PROGRAMS_TEMPORARY.match(n)]
+        hidden = [name for name in hidden if not name.endswith("/")]
+        copies = _copies(machine, hidden, _read(machine, folders)) if hidden else {}
     except FileTooLarge:
         return None
-    strange = [
-        name
-        for name in home
-        if name.partition("/")[0] not in folders and not _PROGRAMS_HOME.match(name)
-    ]
-    strange += [f"{TEMPORARY}/{name}" for name in temporary if not _PROGRAMS_TEMPORARY.match(name)]
-    return list(islice((name for name in strange if not name.endswith("/")), MAX_NAMED))
+    seen = (name for name in strange if not name.startswith(".") and not name.endswith("/"))
+    return list(islice((*copies, *seen), MAX_NAMED))
 
 
 def copies_elsewhere(
@@ -60,25 +68,42 @@ def copies_elsewhere(
     if not deleted:
         return {}
     try:
-        paths = list(islice(_outside(machine, folders), MAX_LOOKED_AT + 1))
+        return _copies(machine, _outside(machine, folders), deleted)
     except FileTooLarge:
         return None
-    if len(paths) > MAX_LOOKED_AT:
-        return None
-    names = {name.rpartition("/")[2]: name for name in deleted}
-    contents = {data: name for name, data in deleted.items()}
-    most = max(map(len, contents))
+
+
+def _copies(
+    machine: Machine, paths: Iterable[str], originals: Mapping[str, bytes]
+) -> dict[str, str]:
+    """Path to original. Raises ``FileTooLarge`` past ``MAX_LOOKED_AT`` files."""
+    names = {name.rpartition("/")[2]: name for name in originals}
+    contents = {data: name for name, data in originals.items()}
+    most = max(map(len, contents), default=0)
     found = {}
-    for path in paths:
+    for number, path in enumerate(paths):
+        if number == MAX_LOOKED_AT:
+            raise FileTooLarge("too many files to look at")
         original = names.get(path.rpartition("/")[2])
         if original is None:
-            try:
-                original = contents.get(machine.read_file(path, limit=most) or b"")
-            except FileTooLarge:
-                continue
+            with contextlib.suppress(FileTooLarge):
+                data = machine.read_file(path, limit=most)
+                original = contents.get(data) if data else None
         if original is not None:
             found[path] = original
     return found
+
+
+def _read(machine: Machine, folders: tuple[str, ...]) -> dict[str, bytes]:
+    """What is in these folders of the home, as far as it would be handed to a judge."""
+    read = {}
+    for folder in folders:
+        for name in islice(machine.list_files(f"{machine.home}/{folder}"), MAX_FILES):
+            with contextlib.suppress(FileTooLarge):
+                data = machine.read_file(f"{machine.home}/{folder}/{name}", limit=MAX_FILE)
+                if data is not None:
+                    read[name] = data
+    return read
 
 
 def _outside(machine: Machine, folders: tuple[str, ...]) -> Iterator[str]:

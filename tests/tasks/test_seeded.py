@@ -40,17 +40,22 @@ def put(machine: DiskMachine, *paths: str, data: bytes = b"") -> None:
 
 
 def test_files_elsewhere_are_those_outside_the_tasks_own_folders(machine: DiskMachine) -> None:
-    put(machine, "Documents/own.txt", "Desktop/a/b.txt", "c\n.txt", "Docs/Documents")
-    put(machine, ".hidden", ".x/y.txt", ".local/z.txt", ".configs", "/tmp/a.txt", "/tmp/.b/c")
+    put(machine, "Documents/own.txt", data=b"own")
+    put(machine, "Desktop/a/b.txt", "c\n.txt", "Docs/Documents", ".hidden", "/tmp/a.txt")
     (machine.root / "Empty").mkdir()
-    hidden = [".configs", ".hidden", ".local/z.txt", ".x/y.txt"]
-    temporary = ["/tmp/.b/c", "/tmp/a.txt"]
     found = files_elsewhere(machine, "Documents")
-    assert found == [*hidden, "Desktop/a/b.txt", "Docs/Documents", "c\n.txt", *temporary]
-    assert files_elsewhere(machine, "Documents", "Desktop", "Docs") == [
-        *hidden,
-        "c\n.txt",
-        *temporary,
+    assert found == ["Desktop/a/b.txt", "Docs/Documents", "c\n.txt"]
+    assert files_elsewhere(machine, "Documents", "Desktop", "Docs") == ["c\n.txt"]
+
+
+def test_copies_are_elsewhere_under_hidden_names_and_among_what_is_temporary(
+    machine: DiskMachine,
+) -> None:
+    put(machine, "Documents/own.txt", ".x/y", "/tmp/.b/c", data=b"own")
+    put(machine, ".x/own.txt", "/tmp/own.txt", ".x/z", "/tmp/z", data=b"another")
+    assert files_elsewhere(machine, "Documents") == [
+        *(f"{machine.home}/.x/own.txt", f"{machine.home}/.x/y"),
+        *("/tmp/.b/c", "/tmp/own.txt"),
     ]
 
 
@@ -65,7 +70,9 @@ def test_what_programs_keep_is_not_elsewhere(machine: DiskMachine) -> None:
         *(".local/share/Trash/files/a.txt", ".local/share/Mousepad/autosave-1", ".pki/nssdb/x"),
         *("/tmp/lu125aphmt.tmp/lu125aphmv.tmp", "/tmp/org.chromium.Chromium.R/SingletonCookie"),
         *("/tmp/xa-Ab12Cd/a.txt", "/tmp/.X9-lock", "/run/user/1000/dconf/user"),
+        *(".execoooAb12Cd", "/tmp/.execoooAb12Cd", ".new-to-us/x"),
     )
+    put(machine, "Documents/a.txt", "Documents/lu1.tmp", data=b"12")
     assert files_elsewhere(machine, "Documents") == []
 
 
