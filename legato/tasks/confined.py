@@ -5,9 +5,10 @@ JOB is ``judge`` (``FILE.judge(evidence) -> list[dict]``; evidence on standard i
 on standard output) or ``serve`` (``FILE.open(ARGUMENT...)`` opens what it needs as the user who
 started it and returns what to run confined, until standard input closes).
 
-Confined means: without network where the kernel allows, as a user of its own when started by root
-(neither the agent's, nor the driver's, nor that of the other kind of job), no new processes,
-limits on CPU, memory and file size. It ends with the driver: a judge with the thread that waits
+Confined means: without network, as a user of its own when started by root (neither the agent's, nor
+the driver's, nor that of the other kind of job), no new processes, limits on CPU, memory and file
+size. Where the kernel gives it no network of its own it does nothing, and exits with
+:data:`NETWORKED`. It ends with the driver: a judge with the thread that waits
 for it; a server, which outlives threads, when its standard input closes.
 
 FILE may import from ``legato.tasks`` what needs the standard library alone: the packages
@@ -26,13 +27,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
+_UNPRIVILEGED = _CLONE_NEWNET | _CLONE_NEWUSER
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _USERS = {"judge": 65301, "serve": 65302}
 """In systemd's range for short-lived users, so nobody's, and outside of the sandboxes' part."""
+NETWORKED = 77
+"""Exit status of one that could not leave the network."""
 
 
 def _die_with(parent: int, libc: ctypes.CDLL) -> None:
@@ -41,10 +46,14 @@ def _die_with(parent: int, libc: ctypes.CDLL) -> None:
         sys.exit("the driver is gone")
 
 
-def _leave_network(libc: ctypes.CDLL) -> None:
-    """Best effort: some kernels and containers refuse new namespaces to this user."""
-    flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
-    libc.unshare(flags)
+def _leave_network(libc: ctypes.CDLL, flags: int) -> bool:
+    """Whether it has only a network of its own now, in which nothing is."""
+    return libc.unshare(flags) == 0
+
+
+def _refuse() -> NoReturn:
+    print("could not leave the network: the kernel refuses namespaces", file=sys.stderr)
+    sys.exit(NETWORKED)
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -96,13 +105,20 @@ def main() -> None:
     limits: dict[str, int] = json.loads(limits_json)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _leave_network(libc)
+    privileged = os.geteuid() == 0
+    # Without a user namespace first: root has other users in no other way.
+    alone = _leave_network(libc, _CLONE_NEWNET if privileged else _UNPRIVILEGED)
+    if not (alone or privileged):
+        _refuse()
     _limit(limits)
     # Loaded before root is dropped: the interpreter's files may be readable by root alone.
     _stand_in_packages()
     module = _load(path)
     run: Callable[[], None] = module.open(*arguments) if job == "serve" else lambda: _judge(module)
     _drop_root(_USERS[job])
+    # Root may lack the right: then as any user does it.
+    if not (alone or _leave_network(libc, _UNPRIVILEGED)):
+        _refuse()
     if job == "judge":
         # Last, since a change of user clears it.
         _die_with(limits["parent"], libc)

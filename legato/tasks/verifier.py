@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from legato.desktop.contract import Check
 from legato.errors import GradeFailure
+from legato.tasks.confined import NETWORKED
 from legato.tasks.host_process import Limits, how_it_ended, last_line, start_confined
 
 
@@ -123,6 +124,8 @@ def _run(judge: Path, evidence: bytes, limits: Limits) -> bytes:
                 child.wait(5.0)
             if code != 0:
                 why = f"{how_it_ended(code)}{last_line(stderr)}"
+                if code == NETWORKED:
+                    raise GradeFailure(f"verifier {judge.name} {why}")
                 raise _Broke(f"verifier {judge.name} {why}")
             stdout.seek(0)
             return stdout.read(limits.output_bytes + 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from legato.desktop.contract import Check
 from legato.errors import GradeFailure
-from legato.tasks import list_tasks, load_task
+from legato.tasks import confined, list_tasks, load_task
 from legato.tasks.host_process import Limits
 from legato.tasks.scoring import score_checks
 from legato.tasks.verifier import UNREADABLE, run_judge
@@ -97,6 +99,53 @@ def test_the_judge_is_confined(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         assert seen["uid"] != 0
         assert seen["routes"] <= 1, "only the header line: no route leads out"
+
+
+def confined_under(wrapper: list[str], judge: Path) -> subprocess.CompletedProcess[str]:
+    limits = {"cpu_s": 5, "memory_bytes": 2**28, "output_bytes": 2**16, "parent": os.getpid()}
+    job = [sys.executable, "-I", "-S", confined.__file__, "judge", str(judge), json.dumps(limits)]
+    return subprocess.run(
+        [*wrapper, *job], input="{}", capture_output=True, text=True, timeout=60, cwd="/"
+    )
+
+
+def test_a_judge_that_keeps_the_network_does_nothing(tmp_path: Path) -> None:
+    """A kernel that gives no network namespaces, to a user who has other rights."""
+    mark = tmp_path / "ran"
+    judge = write_judge(tmp_path, f"open({str(mark)!r}, 'w'); return []")
+    deny = 'echo 0 > /proc/sys/user/max_net_namespaces && exec unshare -U --map-user=1000 "$@"'
+    done = confined_under(["unshare", "-r", "sh", "-c", deny, "-"], judge)
+    assert "could not leave the network" in done.stderr
+    assert (done.returncode, done.stdout) == (confined.NETWORKED, "")
+    assert not mark.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+def test_root_without_its_rights_leaves_the_network_as_any_user_does(tmp_path: Path) -> None:
+    shown = "open('/proc/self/net/route').read().count('\\n'), os.stat('/proc/self/ns/net').st_ino"
+    judge = write_judge(
+        tmp_path,
+        f"""
+        import json, os
+        seen = json.dumps([{shown}])
+        return [{{"name": "seen", "kind": "progress", "passed": True, "detail": seen}}]
+        """,
+    )
+    done = confined_under(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"], judge)
+    assert done.returncode == 0, done.stderr
+    routes, namespace = json.loads(json.loads(done.stdout)["checks"][0]["detail"])
+    assert routes <= 1
+    assert namespace != os.stat("/proc/self/ns/net").st_ino
+
+
+def test_the_verdict_of_a_networked_judge_is_no_verdict(
+    tmp_path: Path,
+) -> None:
+    """Not even when the untouched start can be judged: the agent has nothing to do with it."""
+    judge = write_judge(tmp_path, "import os, sys\nif evidence: os._exit(77)\nreturn []")
+    assert confined.NETWORKED == 77
+    with pytest.raises(GradeFailure, match="exit status 77"):
+        run_judge(judge, {"a": 1}, limits=QUICK, untouched=dict)
 
 
 def test_hostile_evidence_reaches_the_judge_unharmed(tmp_path: Path) -> None:

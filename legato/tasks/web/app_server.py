@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legato.errors import EnvFailure
+from legato.errors import EnvFailure, SandboxError
+from legato.tasks.confined import NETWORKED
 from legato.tasks.host_process import Limits, how_it_ended, last_line, start_confined
 
 SOCKET, EVENTS, STATE = "app.sock", "events.jsonl", "state.json"
@@ -68,7 +69,10 @@ class AppServer:
                     raise EnvFailure("the app server did not come up in time")
                 chunk = os.read(self._process.stdout.fileno(), 4096)
                 if not chunk:
-                    how = how_it_ended(self._process.wait(5.0))
+                    code = self._process.wait(5.0)
+                    how = how_it_ended(code)
+                    if code == NETWORKED:
+                        raise SandboxError(f"the app server {how}{last_line(self._stderr)}")
                     raise EnvFailure(f"the app server {how}{last_line(self._stderr)}")
                 heard += chunk
 
