@@ -48,7 +48,7 @@ def _die_with(parent: int, libc: ctypes.CDLL) -> None:
 
 def _leave_network(libc: ctypes.CDLL, flags: int) -> bool:
     """Whether it has only a network of its own now, in which nothing is."""
-    return libc.unshare(flags) == 0
+    return bool(libc.unshare(flags) == 0)
 
 
 def _refuse() -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from legato.desktop.contract import Completed, DesktopOptions, Machine, Score
-from legato.desktop.guest import session, view
+from legato.desktop.guest import bundle, execution, probe, session, view
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.desktop.lockdown import STEPS, check_lockdown
 from legato.errors import EnvFailure, SandboxError
@@ -91,13 +92,13 @@ def test_a_missing_helper_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(view, helper, "/usr/bin/no-such-helper")
             with pytest.raises(view.NotLocked, match="no-such-helper is missing"):
-                view.view_command("/home/user", "/opt/legato", 3, ["true"])
+                view.view_command("/home/user", "/opt/legato", 3, -1, ["true"])
 
 
 def test_a_session_with_more_rights_than_an_agents_is_refused() -> None:
     """The tests' own process has no NoNewPrivs, and may be root: either is too much."""
     with pytest.raises(view.NotLocked, match="would start"):
-        view.view_command("/home/user", "/opt/legato", 3, ["true"])
+        view.view_command("/home/user", "/opt/legato", 3, -1, ["true"])
 
 
 def test_a_desktop_that_already_runs_is_refused() -> None:
@@ -157,6 +158,133 @@ def test_a_set_up_that_breaks_it_is_not_handed_out(
     with pytest.raises(EnvFailure, match="not running"):
         desktop.observe()
     desktop.reset(Locked())
+
+
+CALL = """
+import ctypes, os, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def check(result):
+    if result: sys.exit(os.strerror(ctypes.get_errno()))
+wm = subprocess.run(["pgrep", "-x", "openbox"], capture_output=True, text=True).stdout.strip()
+for space in [os.open(f"/proc/{wm}/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]:
+    check(libc.setns(space, 0))
+"""
+LAY_BARE = f"{CALL}\nfor place in sys.argv[1:]: check(libc.umount2(place.encode(), 2))"
+COVER = f"{CALL}\nwhat, at = map(str.encode, sys.argv[1:])\ncheck(libc.mount(what, at, 0, 4096, 0))"
+ALLOW = f"{CALL}\ncheck(libc.mount(0, sys.argv[1].encode(), 0, 4096 | 32 | int(sys.argv[2]), 0))"
+"""Undo a mount; put another file in its place (``MS_BIND``); let its files be executed again."""
+FORBIDDEN = {"/usr": "7", "/home/user": "6"}
+"""What these mounts forbid besides, and must go on to: flags of ``mount(2)``."""
+
+
+def in_view(machine: Machine, code: str, *arguments: str) -> None:
+    """Run Python with the rights of the one who made the agent's view; it joins that itself."""
+    done = machine.run(["python3", "-I", "-S", "-c", code, *arguments])
+    assert done.returncode == 0, done.stderr
+
+
+def covered(name: str, was: str, becomes: str) -> Any:
+    """A set-up that shows the session another version of one of its files."""
+
+    def spoil(machine: Machine) -> None:
+        file = f"{bundle.STAGED}/session/{name}"
+        text = machine.run(["cat", file]).stdout
+        assert was in text
+        machine.write_file("/tmp/other", text.replace(was, becomes, 1).encode())
+        in_view(machine, COVER, "/tmp/other", file)
+
+    return spoil
+
+
+def bare(*places: str) -> Any:
+    return lambda machine: in_view(machine, LAY_BARE, *places)
+
+
+def executable(place: str) -> Any:
+    return lambda machine: in_view(machine, ALLOW, place, FORBIDDEN[place])
+
+
+def shells(machine: Machine) -> None:
+    in_view(machine, LAY_BARE, view.SHOWN_AT)
+    executable("/usr")(machine)
+
+
+@pytest.mark.desktop
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        (shells, "no commands: can execute sh"),
+        (shells, "only allowed programs: /usr/bin holds"),
+        (executable("/usr"), "programs: files below /usr can be executed"),
+        (executable("/home/user"), "programs: files below /home/user can be executed"),
+        (bare(view.FILE_TYPES), f"own: {view.FILE_TYPES} knows launchers"),
+        (bare(view.COMMAND_DIALOGS[0]), "own: .*pref.ui asks for commands"),
+        (bare(view.COMMAND_DIALOGS[1]), "own: .*exec-file.ui asks for commands"),
+        *((bare(f"/home/user/{p}"), f"own: .*{p} can be written") for p in view.USER_SETTINGS),
+        *((bare(f"/home/user/{p}"), f"own: .*{p} can be written") for p in view.USER_COMMANDS),
+        (bare(view.CHROMIUM_POLICY), "browser policy: it"),
+        (bare(view.OFFICE_REGISTRY), "office policy: "),
+        (
+            covered("openbox.xml", 'name="Close"', 'name="Execute"'),
+            "run dialog: a key or a button of the window manager runs",
+        ),
+        (
+            covered("openbox.xml", 'name="Close"', 'name="Restart"'),
+            "run dialog: keys of the window manager do Restart",
+        ),
+        (covered("menu.xml", "mousepad", "xterm"), "programs: a menu starts 'xterm'"),
+        (covered("files.desktop", "Exec=pcmanfm", "Exec=sh"), "programs: a menu starts 'sh'"),
+    ],
+)
+def test_a_view_with_a_gap_is_not_handed_out(spoil: Any, names: str, desktop: LocalDesktop) -> None:
+    with pytest.raises(SandboxError, match=names):
+        desktop.reset(Locked(spoil))
+
+
+EXECUTABLE = """
+import os
+for top, folders, files in os.walk("/"):
+    if top == "/":
+        folders[:] = set(folders) - {"proc", "sys", "dev"}
+    for name in files:
+        path = f"{top}/{name}"
+        if ".so" in name or os.path.islink(path) or not os.path.isfile(path):
+            continue
+        if not os.access(path, os.X_OK):
+            continue
+        with open(path, "rb") as f:
+            if f.read(4) == b"\\x7fELF":
+                print(path)
+"""
+
+
+@pytest.mark.desktop
+def test_no_other_file_of_the_machine_can_be_executed(desktop: LocalDesktop) -> None:
+    """Nor a script, nor by the loader: of what no list names, nothing is mounted so as to run."""
+    task = Locked()
+    desktop.reset(task)
+    machine = task.machines[0]
+    allowed = {view.PROGRAMS[n] for n in view.installed_programs()} | set(execution.HELPERS)
+    enter = (
+        'exec 7</usr/bin/python3; exec nsenter --target "$(pgrep -x openbox)" --user --mount '
+        '--preserve-credentials -- /proc/self/fd/7 -I -S -c "$0"'
+    )
+    done = machine.run(["sh", "-c", enter, EXECUTABLE], timeout=300.0)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.split()
+    assert {f"{view.SHOWN_AT}/openbox", view.PROGRAMS["chromium"]} <= set(found)
+    others = set(found) - allowed
+    assert {file for file in others if file.rsplit("/", 1)[1] not in execution.IN_PLACE} == set()
+
+
+def test_the_probe_notices_rights_and_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own process has no NoNewPrivs, and may be root; what a desktop cannot be given."""
+    tried = probe.Probe("/home/user", "/opt/legato", set())
+    assert tried.no_privileges() is not None
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
+    assert tried.no_network() == "network interfaces ['eth0']"
+    monkeypatch.setattr(os, "open", lambda *_: os.dup(0))
+    assert tried.other_programs_out_of_reach() == "/proc/1/environ can be opened"
 
 
 @pytest.mark.desktop

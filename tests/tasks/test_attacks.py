@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.desktop.actions import AnyAction, Click, Done, Key, RightClick, Type
+from legato.desktop.actions import AnyAction, Click, Done, DoubleClick, Drag, Key, RightClick, Type
 from legato.desktop.contract import DesktopOptions, Machine, Score
 from legato.desktop.local import LocalDesktop, make_desktop
 from legato.errors import EnvFailure
@@ -558,3 +558,58 @@ def test_46_a_spreadsheet_that_no_longer_answers(sheet: Stage) -> None:
     score = sheet.verdict([Done()])
     assert score.reward == 0.0
     assert failed_guards(score) == "nothing is unsaved or still edited"
+
+
+# --- what a file of the agent's own could start --------------------------------------------------
+
+LAUNCHER = b"[Desktop Entry]\nType=Application\nName=x\nExec=touch /tmp/started\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "how"),
+    [
+        ("x.desktop", LAUNCHER, "mouse"),
+        ("x.desktop", LAUNCHER, "keys"),
+        ("nameless", LAUNCHER, "keys"),
+        ("x.desktop", LAUNCHER, "drop"),
+        ("script", b"#!/usr/bin/touch /tmp/started\n", "mouse"),
+    ],
+    ids=["50a-mouse", "50b-keys", "50c-by-content", "50d-drop", "50e-script"],
+)
+def test_a_launcher_of_the_agents_own(name: str, content: bytes, how: str, editor: Stage) -> None:
+    """It names an allowed program, with arguments of the agent's choice."""
+    machine = editor.start()
+    place = f"{machine.home}/Desktop/own"
+    for file, text in ((name, content), ("a", b"text")):
+        machine.write_file(f"{place}/{file}", text, mode=0o755)
+    machine.launch(["pcmanfm", place])
+    window = next(w for w in machine.windows() if w.wm_class == "Pcmanfm")
+    editor.desktop.wait_after_reset()
+    first, second = (window.x + 207, window.y + 110), (window.x + 307, window.y + 110)
+    if how == "keys":
+        editor.play([Type(text=name), Key(key="Escape"), Key(key="Return")])
+    elif how == "mouse":
+        editor.play([DoubleClick(x=second[0], y=second[1])])
+    else:
+        editor.play([Drag(x=first[0], y=first[1], to_x=second[0], to_y=second[1])])
+    titles = {w.title for w in machine.windows()}
+    if how != "drop":
+        assert titles & {"Execute File", "Choose Application"}, "nothing was opened"
+    if "Execute File" in titles:
+        editor.play([Key(key="alt+e")])
+    assert not soon(lambda: machine.read_file("/tmp/started") is not None, 1.0)
+    assert machine.windows(), "the file manager is gone"
+
+
+def test_50f_a_service_of_the_message_bus(editor: Stage) -> None:
+    """Any program may ask for a service by name; which command that starts is not the agent's."""
+    machine = editor.start()
+    service = b"[D-BUS Service]\nName=org.gtk.vfs.Daemon\nExec=/usr/bin/touch /tmp/started\n"
+    ask = ["dbus-send", "--session", "--print-reply", "--reply-timeout=3000"]
+    for place in ("/run/user/1000", f"{machine.home}/.local/share"):
+        machine.write_file(f"{place}/dbus-1/services/own.service", service)
+    bus = ["--dest=org.freedesktop.DBus", "/", "org.freedesktop.DBus.ReloadConfig"]
+    assert machine.run([*ask, *bus]).returncode == 0
+    done = machine.run([*ask, "--dest=org.gtk.vfs.Daemon", "/", "org.gtk.vfs.Daemon.X"])
+    assert "was not provided" in done.stderr
+    assert machine.read_file("/tmp/started") is None

@@ -13,6 +13,7 @@ MODULES = (
     "browsers",
     "busy",
     "enclosure",
+    "execution",
     "files",
     "frames",
     "launched",

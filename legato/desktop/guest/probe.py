@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import view
+from . import execution, view
 
 COMMANDS = (
     *("sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox", "script", "screen"),
@@ -28,6 +28,7 @@ COMMANDS = (
     *("sudo", "su", "doas", "pkexec", "runuser", "ssh", "curl", "wget", "nc", "socat", "xdotool"),
     *("dmenu", "dmenu_run", "rofi", "gmrun", "xfrun4", "xfce4-appfinder", "lxpanelctl", "xmessage"),
     *("exo-open", "xdg-open", "gio", "at", "crontab", "ld.so", "gcc", "cc", "make", "git"),
+    *("java", "javac", "jshell", "jrunscript", "guile", "erl", "R", "octave", "julia", "qemu-img"),
 )
 """Ways from a dialog to a command line, known by name; none may be found."""
 HARMLESS_KEYS = frozenset(
@@ -82,12 +83,22 @@ class Probe:
                 return f"{directory} holds {', '.join(sorted(strange)[:5])}"
             if _writable(directory):
                 return f"{directory} can be written"
+        allowed_at = {view.SHOWN_AT, *(f"{view.SHOWN_AT}/{name}" for name in allowed)}
+        strange = set(execution.executable_mounts()) - allowed_at
+        strange -= set(execution.executable_places())
+        if strange:
+            return f"files below {', '.join(sorted(strange)[:5])} can be executed"
         return None
 
     def no_commands_of_the_users_own(self) -> str | None:
         for dialog in filter(os.path.exists, view.COMMAND_DIALOGS):
             if os.path.getsize(dialog):
                 return f"{dialog} asks for commands"
+        types = Path(view.FILE_TYPES)
+        if types.exists() and view.LAUNCHER_TYPE in types.read_bytes():
+            return f"{types} knows launchers"
+        if os.path.isdir(view.MORE_FILE_TYPES) and os.listdir(view.MORE_FILE_TYPES):
+            return f"{view.MORE_FILE_TYPES} holds file types"
         for below in (*view.USER_COMMANDS, *view.USER_SETTINGS):
             place = f"{self.home}/{below}"
             if below in view.USER_COMMANDS and os.listdir(place):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import view
+from . import execution, view
 from .frames import HELLO
 from .processes import ENDED, Process, Processes, state_of
 
@@ -133,6 +133,7 @@ class Session:
             # openbox sets its "running" property before it manages windows; its start-up
             # command runs after.
             self._await_wm(managed, deadline)
+            self._forbid_execution()
             self._start_bus()
             # Without a window manager it would look again only a second later.
             panel = self._launch("tint2", "-c", str(STAGE / "session" / "tint2rc"))
@@ -176,7 +177,12 @@ class Session:
         """A message bus of the session: GTK programs look for it and stall without one."""
         if "dbus-daemon" in view.installed_programs():
             address = self.env["DBUS_SESSION_BUS_ADDRESS"]
-            options = ("--session", "--nofork", "--nopidfile", f"--address={address}")
+            options = (
+                f"--config-file={STAGE}/session/bus.conf",
+                "--nofork",
+                "--nopidfile",
+                f"--address={address}",
+            )
             self._parts["the message bus"] = self._launch("dbus-daemon", *options)
 
     def _start_wm(self, deadline: float) -> int:
@@ -191,10 +197,10 @@ class Session:
         argv = ["openbox", "--config-file", config, "--startup", f"touch {fifo}"]
         info, info_in = os.pipe()
         os.set_inheritable(info_in, True)
+        types = view.open_types()
         try:
-            command = view.view_command(
-                self.env["HOME"], str(STAGE), info_in, [f"{view.SHOWN_AT}/{argv[0]}", *argv[1:]]
-            )
+            argv[0] = f"{view.SHOWN_AT}/{argv[0]}"
+            command = view.view_command(self.env["HOME"], str(STAGE), info_in, types, argv)
             self._wm = self._processes.launch_with(lambda log: _spawn(command, self.env, log))
             os.close(info_in)
             info_in = -1
@@ -204,9 +210,17 @@ class Session:
             raise
         finally:
             os.close(info)
-            if info_in >= 0:
-                os.close(info_in)
+            for fd in (info_in, types):
+                if fd >= 0:
+                    os.close(fd)
         return managed
+
+    def _forbid_execution(self) -> None:
+        """Nothing of the agent's runs yet, and the window manager has loaded what it needs."""
+        try:
+            execution.forbid_execution(self._wm_pid, view.SHOWN_AT)
+        except OSError as e:
+            raise view.NotLocked(f"the agent's view lets everything be executed: {e}") from e
 
     def _launch(self, *argv: str) -> Process:
         return self._processes.launch(self.inside(view.locate(argv)), self.env)

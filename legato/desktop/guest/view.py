@@ -6,6 +6,8 @@ programs of a desktop: no terminal, no shell, no interpreter, so that no dialog 
 ("open with", a custom action, a file marked executable) can start one. Chromium's managed policy
 and the places where a file manager keeps commands of the user's own are read-only there.
 
+What else may lie elsewhere cannot be executed (:mod:`.execution`), and no file is a launcher.
+
 A view is a user and a mount namespace below the machine's. bubblewrap makes it around the window
 manager, whose menus start programs as well; ``nsenter`` joins what else belongs there. From
 inside it cannot be undone (mount_namespaces(7): mounts that came from a more privileged namespace
@@ -17,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 
@@ -54,23 +55,41 @@ CHROMIUM_POLICY = "/etc/chromium"
 OFFICE_REGISTRY = "/etc/libreoffice/registry"
 OFFICE_POLICY = "legato.xcd"
 """Its name among LibreOffice's configuration files; what they finalize, no user can change."""
-USER_COMMANDS = (".local/share/applications", ".local/share/file-manager")
-"""Below home: where a file manager keeps commands that its user typed."""
+USER_COMMANDS = (
+    *(".local/share/applications", ".local/share/file-manager"),
+    *(".local/share/mime", ".local/share/dbus-1"),
+)
+"""Below home: where a file manager keeps commands that its user typed, and what could make a file
+a launcher, or a command a service of the message bus.
+"""
 USER_SETTINGS = (".config/libfm", ".config/pcmanfm", ".config/xarchiver")
 """Below home: settings that name commands (a terminal, a viewer). Set-up may write them."""
-COMMAND_DIALOGS = ("/usr/share/pcmanfm/ui/pref.ui",)
-"""Descriptions of dialogs in which such commands are typed; no dialog is shown without one."""
+COMMAND_DIALOGS = ("/usr/share/pcmanfm/ui/pref.ui", "/usr/share/libfm/ui/exec-file.ui")
+"""Descriptions of dialogs in which such commands are typed, or in which a file of the user's own
+is started; no dialog is shown without one.
+"""
+FILE_TYPES = "/usr/share/mime/mime.cache"
+"""Says which files are of which type (shared-mime-info's binary form)."""
+MORE_FILE_TYPES = "/usr/local/share/mime"
+"""Where a machine's own would be."""
+LAUNCHER_TYPE, NO_TYPE = b"\0application/x-desktop\0", b"\0application/x-desktoq\0"
+"""A file manager starts what a file of this type names, without a question where it is told to. In
+the agent's view no file is of that type: its name there is one that nothing knows. It is as long,
+and sorts the same.
+"""
 
 
 class NotLocked(RuntimeError):  # noqa: N818 - what the driver calls it
     """The agent's view could not be made as it must be."""
 
 
-def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> list[str]:
+def view_command(
+    home: str, stage: str, info_fd: int, types_fd: int, argv: Sequence[str]
+) -> list[str]:
     """bubblewrap's command line that runs ``argv`` in a new view.
 
-    Raises :class:`NotLocked` if a helper is missing or if this process has more rights than an
-    agent may have.
+    ``types_fd`` is one of :func:`open_types`. Raises :class:`NotLocked` if a helper is missing or
+    if this process has more rights than an agent may have.
     """
     for helper in (BWRAP, NSENTER):
         if not os.access(helper, os.X_OK):
@@ -97,6 +116,10 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
         command += ["--remount-ro", OFFICE_REGISTRY]
     for dialog in filter(os.path.isfile, COMMAND_DIALOGS):
         command += ["--ro-bind", "/dev/null", dialog]
+    if types_fd >= 0:
+        command += ["--ro-bind-data", str(types_fd), FILE_TYPES]
+    if os.path.isdir(MORE_FILE_TYPES):
+        command += ["--ro-bind", f"{stage}/empty", MORE_FILE_TYPES]
     for below in (*USER_COMMANDS, *USER_SETTINGS):
         place = f"{home}/{below}"
         os.makedirs(place, exist_ok=True)
@@ -109,6 +132,21 @@ def view_command(home: str, stage: str, info_fd: int, argv: Sequence[str]) -> li
         source = f"{stage}/empty" if below in USER_COMMANDS else place
         command += ["--ro-bind", source, place]
     return [*command, "--chdir", home, "--", *argv]
+
+
+def open_types() -> int:
+    """An inheritable descriptor of the machine's :data:`FILE_TYPES` as the agent's view has them,
+    or -1 if it has none. The caller closes it.
+    """
+    try:
+        with open(FILE_TYPES, "rb") as f:
+            types = f.read().replace(LAUNCHER_TYPE, NO_TYPE)
+    except FileNotFoundError:
+        return -1
+    fd = os.memfd_create("types", 0)
+    os.write(fd, types)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def installed_programs() -> dict[str, str]:
@@ -194,7 +232,9 @@ def probe_command(interpreter: int, home: str, stage: str, ports: Sequence[int])
 
 
 def open_interpreter() -> int:
-    """An inheritable descriptor of the system's Python. The caller closes it."""
-    fd = os.open(os.path.realpath(shutil.which("python3") or "/usr/bin/python3"), os.O_PATH)
+    """An inheritable descriptor of the system's Python, whose libraries are where the view lets
+    them be loaded. The caller closes it.
+    """
+    fd = os.open(os.path.realpath("/usr/bin/python3"), os.O_PATH)
     os.set_inheritable(fd, True)
     return fd
