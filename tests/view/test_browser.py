@@ -458,7 +458,9 @@ def test_data_without_a_delivery_is_an_error(
     (index.parent / "data/0/rollout-0.js").write_bytes(b"")
     record = next(read_records(fake_run))
     browser.open(f"{index.as_uri()}#{rollout_link(record)}")
-    browser.wait("document.body.innerText.includes('rollout-0.js cannot be read')")
+    browser.wait(
+        "document.querySelector('main > .error')?.innerText.includes('rollout-0.js cannot be read')"
+    )
 
 
 def test_a_picture_that_is_missing_is_said(
