@@ -3,8 +3,8 @@
 The boundaries of a desktop (its own user without privileges, no network, the app's server and the
 verifier outside of it) do not depend on this; the secret that a web app's page holds does, since
 any program of the agent's choice could ask for that page. The lockdown closes the known ways from
-the GUI to a command line on top of them: what the agent's programs can execute is an allow-list, the
-browser is under a policy that it cannot write, and no key, menu or dialog starts a command. A
+the GUI to a command line on top of them: what the agent's programs can execute is an allow-list,
+the browser is under a policy that it cannot write, and no key, menu or dialog starts a command. A
 probe with the rights of the agent's programs tries every step; a single miss, or a step that it
 did not report, and the desktop is not handed out.
 """
