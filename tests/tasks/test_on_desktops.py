@@ -129,6 +129,15 @@ def test_wrong_edits(wrong: Any, reward: float, desktop: LocalDesktop) -> None:
     assert finish(desktop, wrong(task.reference_actions(machine))).reward == pytest.approx(reward)
 
 
+def test_a_dialog_left_open_over_a_saved_text_costs_nothing(desktop: LocalDesktop) -> None:
+    task = edit_with("add", "remove", "set")
+    machine = start(desktop, task)
+    actions = [a for a in task.reference_actions(machine) if a != Done()]
+    score = finish(desktop, [*actions, Key(key="ctrl+shift+s"), Done()])
+    assert len(machine.windows()) == 0, "it was cancelled, and the editor closed"
+    assert score.reward == 1.0, score
+
+
 def tidy_with(*kinds: str) -> FileManager:
     for seed in range(100):
         task = load_task("file_manager", seed)
