@@ -94,7 +94,8 @@ button.now, button.strong {{ background: {accent}; color: #fff; }}
 <div id="drawn"></div>
 <script>
 const secret = {secret}, name = {name};
-let state = {state}, sending = false;
+let state = {state};
+let sending = false;
 const field = id => document.getElementById(id);
 const value = id => field(id).type === "checkbox" ? field(id).checked : field(id).value;
 const go = path => {{ location.assign(path); }};
