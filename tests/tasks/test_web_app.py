@@ -150,8 +150,9 @@ def test_an_order_placed_by_a_double_click_is_one(desktop: LocalDesktop) -> None
 
 
 @pytest.mark.desktop
-def test_a_double_click_takes_one_line_out_of_the_cart(desktop: LocalDesktop) -> None:
-    """And not the next one, which then stands where the first was."""
+@pytest.mark.parametrize("spares", [1, 2])
+def test_each_action_takes_one_line_out_of_the_cart(desktop: LocalDesktop, spares: int) -> None:
+    """A double click not the next one, too, which then stands there; two clicks do."""
     task = find("web_shop", lambda t: len(t.order.lines) == 2)
     assert isinstance(task, WebShop)
     stage = Stage(desktop, task)
@@ -160,10 +161,15 @@ def test_a_double_click_takes_one_line_out_of_the_cart(desktop: LocalDesktop) ->
     to_cart = task.click(window, shop.to_cart)
     actions = list(task.reference_actions(machine))
     at = actions.index(to_cart)
-    other = next(a for a in shop.articles if a not in [line[0] for line in task.order.lines])
-    spare = [task.click(window, box) for box in (shop.tile(other), shop.add, shop.home)]
-    remove = DoubleClick(x=window.x + shop.left + 550, y=window.y + 130 + 17)
-    score = stage.verdict([*spare, *actions[:at], to_cart, remove, *actions[at:]])
+    others = [a for a in shop.articles if a not in [line[0] for line in task.order.lines]]
+    added = [
+        task.click(window, box)
+        for other in others[:spares]
+        for box in (shop.tile(other), shop.add, shop.home)
+    ]
+    place = {"x": window.x + shop.left + 550, "y": window.y + 130 + 17}
+    removed = [DoubleClick(**place)] if spares == 1 else [Click(**place)] * spares
+    score = stage.verdict([*added, *actions[:at], to_cart, *removed, *actions[at:]])
     assert score.reward == 1.0, score
 
 

@@ -111,9 +111,13 @@ function make(kind, style, text, extra) {{
   field("drawn").append(e);
   return e;
 }}
-// The second click of a double click: by then another row's button may stand there.
+// The second click of a double click: by then another row's button may stand there. Two clicks of
+// which the first was waited for are further apart.
+let clicked = -Infinity;
 document.addEventListener("click", e => {{
-  if (e.detail > 1 && e.target.closest("button")) e.stopPropagation();
+  const again = e.detail > 1 && e.timeStamp - clicked < 150;
+  clicked = e.timeStamp;
+  if (again && e.target.closest("button")) e.stopPropagation();
 }}, true);
 async function send(request, done) {{
   if (sending) return;
