@@ -194,6 +194,24 @@ def test_who_asks_while_the_only_host_is_started_anew_gets_a_desktop(pool: Any) 
     until(lambda: stats(pool)["leased"] == 0)
 
 
+class Hurried(DesktopPool):
+    """Its patience is a test's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pool_module.OPEN_S = 5.0
+
+
+def test_a_node_whose_desktops_another_program_holds_is_named(cluster: Any) -> None:
+    held = [ray.remote(Owner).options(num_cpus=0, resources={RESOURCE: n}).remote() for n in (3, 2)]
+    ray.get([holder.take.remote(0) for holder in held], timeout=LONG)
+    actor = ray.remote(Hurried).options(num_cpus=0, max_concurrency=1000).remote()
+    with pytest.raises(EnvFailure, match="ray status"):
+        ray.get(actor.open.remote(DESKTOP, 2), timeout=LONG)
+    for taken in (*held, actor):
+        ray.kill(taken)
+
+
 def test_a_node_that_disappears_leaves_the_others(cluster: Any, pool: Any) -> None:
     node = cluster.add_node(num_cpus=1, resources={RESOURCE: 4})
     until(lambda: sum(n["Resources"].get(RESOURCE, 0) for n in ray.nodes() if n["Alive"]) == 9)
@@ -207,20 +225,3 @@ def test_a_node_that_disappears_leaves_the_others(cluster: Any, pool: Any) -> No
             lease.release()
 
     asyncio.run(asyncio.wait_for(work_on(), LONG))
-
-
-class Hurried(DesktopPool):
-    """Its patience is a test's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        pool_module.OPEN_S = 5.0
-
-
-def test_a_node_whose_desktops_another_program_holds_is_named(cluster: Any) -> None:
-    held = [ray.remote(Owner).options(num_cpus=0, resources={RESOURCE: n}).remote() for n in (3, 2)]
-    actor = ray.remote(Hurried).options(num_cpus=0, max_concurrency=1000).remote()
-    with pytest.raises(EnvFailure, match="ray status"):
-        ray.get(actor.open.remote(DESKTOP, 2), timeout=LONG)
-    for taken in (*held, actor):
-        ray.kill(taken)
