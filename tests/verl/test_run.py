@@ -333,7 +333,9 @@ def test_each_step_has_the_weights_that_it_was_sampled_with(asynchronous: Seen) 
 
 def test_a_row_that_gets_too_long_ends_its_rollout(asynchronous: Seen) -> None:
     cut = [r for r in asynchronous.records if r["truncated_by"] == "context"]
-    assert {r["status"] for r in cut} <= {"truncated", "surplus"}
-    assert any(r["status"] == "truncated" for r in cut)
-    assert all(r["reward"] is not None for r in cut)
+    # The run's end takes the desktop of some away before they are graded: no verdict, no reward.
+    graded = [r for r in cut if r["status"] != "retried"]
+    assert {r["status"] for r in graded} <= {"truncated", "surplus"}
+    assert any(r["status"] == "truncated" for r in graded)
+    assert all((r["reward"] is None) == (r["status"] == "retried") for r in cut)
     assert max(m["legato/rollout/too_long"] for m in asynchronous.training.values()) > 0
