@@ -247,9 +247,8 @@ class DesktopPool:
         host = self._start(lost.node, lost.size)
         host.restarts = lost.restarts + 1
         try:
-            async with asyncio.timeout(OPEN_S):
-                await host.handle.open.remote()
-        except (RayError, TimeoutError, Failure) as e:
+            await _opened(host)
+        except (RayError, Failure) as e:
             log.error("no new desktop host on node %s: %s", lost.node, e)
             self._coming -= 1
             self._disappoint()

@@ -19,11 +19,6 @@ from legato.tasks.osworld.steps import opener
 from tests.tasks.disk_machine import DiskMachine
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> DiskMachine:
-    return DiskMachine(tmp_path)
-
-
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -26,11 +26,6 @@ NAMES = [info.name for info in list_tasks() if info.suite != "buttons"]
 SEEDS = range(200)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> DiskMachine:
-    return DiskMachine(tmp_path)
-
-
 def put(machine: DiskMachine, *paths: str, data: bytes = b"") -> None:
     """Files of the home, by relative path, or by full path outside of it."""
     for path in paths:

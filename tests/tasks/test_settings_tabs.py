@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,6 @@ class Browser:
         request = {"op": "save", "values": values}
         body = values if isinstance(values, bytes) else json.dumps(request)
         return self.request("POST", DO, body, **{**headers, **changed})[0]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[DiskMachine]:
-    machine = DiskMachine(tmp_path)
-    yield machine
-    for resource in reversed(machine.owned):
-        resource.close()
 
 
 def prepared(machine: DiskMachine, seed: int = 0) -> tuple[SettingsTabs, Browser]:

@@ -44,14 +44,6 @@ def ask(app: Path, method: str, path: str, body: str = "", secret: str = "") -> 
     return answer.status, text
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[DiskMachine]:
-    machine = DiskMachine(tmp_path)
-    yield machine
-    for resource in reversed(machine.owned):
-        resource.close()
-
-
 def test_what_the_page_asks_for_in_vain_voids_nothing(machine: DiskMachine) -> None:
     task = find("todo_list", lambda t: any(c.kind == "delete" for c in t.changes))
     task.setup(machine)

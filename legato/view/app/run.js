@@ -33,7 +33,7 @@
       ["rollouts", run.rows.length, f.lost ? `${f.lost} lost` : "none lost"],
       ["steps", legato.number(f.steps), "per verdict"],
       ["time", legato.seconds(f.seconds), "per verdict"],
-      ["verdicts per hour", f.perHour === null ? "–" : Math.round(f.perHour), 
+      ["verdicts per hour", f.perHour === null ? "–" : Math.round(f.perHour),
         `over ${legato.seconds(f.wall)}${run.sessions.length > 1 ? ` in ${run.sessions.length} sessions` : ""}`],
       ["invalid actions", f.invalid],
     ]);
